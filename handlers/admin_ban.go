@@ -51,7 +51,7 @@ func (s *Server) deleteBannedUser(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	ended, err := s.store.DeleteBannedUser(c.UserContext(), viewerID(c), id, reason)
+	ended, err := s.privacy.DeleteBannedUser(c.UserContext(), viewerID(c), id, reason)
 	if err != nil {
 		return err
 	}

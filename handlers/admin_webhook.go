@@ -88,7 +88,7 @@ func (s *Server) listWebhooks(c *fiber.Ctx) error {
 	return replyList(s, c, listing[models.Webhook, webhookJSON]{
 		name: "webhooks",
 		read: func(ctx context.Context, at position) ([]models.Webhook, *models.ListKey, error) {
-			return all(s.store.Webhooks(ctx, at.id(), at.limit))
+			return all(s.webhooks.Webhooks(ctx, at.id(), at.limit))
 		},
 		key:  (*models.Webhook).Key,
 		show: each(showWebhook),
@@ -100,7 +100,7 @@ func (s *Server) createWebhook(c *fiber.Ctx) error {
 	if err := decode(c, fields{"url": &in.URL, "events": &in.Events}); err != nil {
 		return err
 	}
-	webhook, err := s.store.CreateWebhook(c.UserContext(), viewerID(c), in, s.privateWebhooks)
+	webhook, err := s.webhooks.CreateWebhook(c.UserContext(), viewerID(c), in, s.privateWebhooks)
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func secretOf(w *models.Webhook) *string {
 }
 
 func (s *Server) repeatWebhook(c *fiber.Ctx) error {
-	webhook, err := s.store.WebhookByID(c.UserContext(), madeID(c))
+	webhook, err := s.webhooks.WebhookByID(c.UserContext(), madeID(c))
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (s *Server) webhookOfPath(c *fiber.Ctx) (*models.Webhook, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.store.WebhookByID(c.UserContext(), id)
+	return s.webhooks.WebhookByID(c.UserContext(), id)
 }
 
 func replyWebhook(c *fiber.Ctx, w *models.Webhook) error {
@@ -181,7 +181,7 @@ func (s *Server) editWebhook(c *fiber.Ctx) error {
 	if active != nil {
 		in.Active = *active
 	}
-	webhook, err = s.store.UpdateWebhook(c.UserContext(), viewerID(c), webhook.ID, webhook.Version, in,
+	webhook, err = s.webhooks.UpdateWebhook(c.UserContext(), viewerID(c), webhook.ID, webhook.Version, in,
 		s.privateWebhooks)
 	if err != nil {
 		return err
@@ -195,7 +195,7 @@ func (s *Server) rotateSecret(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	webhook, err := s.store.RotateSecret(c.UserContext(), viewerID(c), id)
+	webhook, err := s.webhooks.RotateSecret(c.UserContext(), viewerID(c), id)
 	if err != nil {
 		return err
 	}
@@ -216,7 +216,7 @@ func (s *Server) endPreviousSecret(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := s.store.EndSecretOverlap(c.UserContext(), viewerID(c), id); err != nil {
+	if err := s.webhooks.EndSecretOverlap(c.UserContext(), viewerID(c), id); err != nil {
 		return err
 	}
 	return replyNothing(c)
@@ -227,7 +227,7 @@ func (s *Server) deleteWebhook(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := s.store.DeleteWebhook(c.UserContext(), viewerID(c), id); err != nil {
+	if err := s.webhooks.DeleteWebhook(c.UserContext(), viewerID(c), id); err != nil {
 		return err
 	}
 	return replyNothing(c)
@@ -239,7 +239,7 @@ func (s *Server) pingWebhook(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	delivery, err := s.store.PingWebhook(c.UserContext(), id)
+	delivery, err := s.webhooks.PingWebhook(c.UserContext(), id)
 	if err != nil {
 		return err
 	}
@@ -255,7 +255,7 @@ func (s *Server) repeatPing(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	delivery, err := s.store.DeliveryByID(c.UserContext(), id, madeID(c))
+	delivery, err := s.webhooks.DeliveryByID(c.UserContext(), id, madeID(c))
 	if err != nil {
 		return err
 	}
@@ -276,7 +276,7 @@ func (s *Server) listDeliveries(c *fiber.Ctx) error {
 		name: "deliveries:" + strconv.FormatInt(webhook.ID, 10) + ":" + state,
 		read: func(ctx context.Context, at position) ([]models.Delivery, *models.ListKey, error) {
 			number := models.DeliveryState(slices.Index(words, state)) // 0 for all
-			return all(s.store.Deliveries(ctx, webhook.ID, number, at.id(), at.limit))
+			return all(s.webhooks.Deliveries(ctx, webhook.ID, number, at.id(), at.limit))
 		},
 		key:  (*models.Delivery).Key,
 		show: each(showDelivery),
@@ -300,7 +300,7 @@ func (s *Server) replayDelivery(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	delivery, err := s.store.ReplayDelivery(c.UserContext(), webhookID, id)
+	delivery, err := s.webhooks.ReplayDelivery(c.UserContext(), webhookID, id)
 	if err != nil {
 		return err
 	}
@@ -312,7 +312,7 @@ func (s *Server) repeatReplay(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	delivery, err := s.store.DeliveryByID(c.UserContext(), webhookID, id)
+	delivery, err := s.webhooks.DeliveryByID(c.UserContext(), webhookID, id)
 	if err != nil {
 		return err
 	}

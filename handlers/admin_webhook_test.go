@@ -9,6 +9,7 @@ import (
 
 	"likewise/handlers"
 	"likewise/models"
+	"likewise/models/webhooks"
 )
 
 type webhook struct {
@@ -31,7 +32,7 @@ type delivery struct {
 	Log      []struct{ Status *int }
 }
 
-const webhooks = "/v1/admin/webhooks"
+const webhooksPath = "/v1/admin/webhooks"
 
 func TestWebhooks_areManagedByAdmins(t *testing.T) {
 	t.Parallel()
@@ -39,17 +40,17 @@ func TestWebhooks_areManagedByAdmins(t *testing.T) {
 	ada := a.promoted(t, a.account(t), models.RoleAdmin)
 	body := obj{"url": "https://hooks.example.org/in", "events": []string{"post.created", "post.deleted"}}
 	key := header{"Idempotency-Key", "register it once"}
-	made := read[webhook](t, a.must(t, 201, ada, "POST", webhooks, body, key))
+	made := read[webhook](t, a.must(t, 201, ada, "POST", webhooksPath, body, key))
 	secret, ok := strings.CutPrefix(made.Secret, "whsec_")
 	if bytes, err := base64.StdEncoding.DecodeString(secret); !ok || err != nil || len(bytes) != 32 {
 		t.Errorf("the secret is %q", made.Secret)
 	}
-	again := a.must(t, 201, ada, "POST", webhooks, body, key)
+	again := a.must(t, 201, ada, "POST", webhooksPath, body, key)
 	if read[webhook](t, again).ID != made.ID || !strings.Contains(again.String(), `"secret":null`) {
 		t.Errorf("a repeated request returns %s after %+v", again, made)
 	}
-	path := fmt.Sprintf("%s/%d", webhooks, made.ID)
-	list := a.must(t, 200, ada, "GET", webhooks, nil)
+	path := fmt.Sprintf("%s/%d", webhooksPath, made.ID)
+	list := a.must(t, 200, ada, "GET", webhooksPath, nil)
 	if items := read[page[webhook]](t, list).Items; len(items) != 1 || items[0].URL != made.URL || !items[0].Active {
 		t.Errorf("%+v", items)
 	}
@@ -63,9 +64,9 @@ func TestWebhooks_areManagedByAdmins(t *testing.T) {
 		"url":    {"url": "http://hooks.example.org", "events": []string{"post.created"}},
 		"events": {"url": "https://hooks.example.org", "events": []string{"post.read"}},
 	} {
-		a.refusedField(t, 422, "invalid", field, ada, "POST", webhooks, wrong)
+		a.refusedField(t, 422, "invalid", field, ada, "POST", webhooksPath, wrong)
 	}
-	a.refusedField(t, 422, "invalid", "url", ada, "POST", webhooks,
+	a.refusedField(t, 422, "invalid", "url", ada, "POST", webhooksPath,
 		obj{"url": "https://169.254.169.254/latest/meta-data", "events": []string{"post.created"}})
 	a.refused(t, 428, "if_match_required", ada, "PATCH", path, obj{"active": false})
 	a.refused(t, 412, "precondition_failed", ada, "PATCH", path, obj{"active": false}, header{"If-Match", `"v7"`})
@@ -85,9 +86,9 @@ func TestWebhooks_rotateTheirSecrets(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.promoted(t, a.account(t), models.RoleAdmin)
-	made := read[webhook](t, a.must(t, 201, ada, "POST", webhooks,
+	made := read[webhook](t, a.must(t, 201, ada, "POST", webhooksPath,
 		obj{"url": "https://hooks.example.org/in", "events": []string{"post.created"}}))
-	path := fmt.Sprintf("%s/%d", webhooks, made.ID)
+	path := fmt.Sprintf("%s/%d", webhooksPath, made.ID)
 	key := header{"Idempotency-Key", "rotate it once"}
 	rotated := read[webhook](t, a.must(t, 200, ada, "POST", path+"/rotate-secret", nil, key))
 	if rotated.Secret == made.Secret || !strings.HasPrefix(rotated.Secret, "whsec_") || rotated.PreviousUntil == nil {
@@ -113,7 +114,7 @@ func TestWebhooks_rotateTheirSecrets(t *testing.T) {
 		t.Error("the secret stays")
 	}
 	for method, path := range map[string]string{"POST": "/rotate-secret", "DELETE": "/previous-secret"} {
-		a.refused(t, 404, "not_found", ada, method, webhooks+"/999"+path, nil)
+		a.refused(t, 404, "not_found", ada, method, webhooksPath+"/999"+path, nil)
 	}
 }
 
@@ -121,9 +122,9 @@ func TestWebhooks_showAndReplayDeliveries(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0], func(c *handlers.Config) { c.PrivateWebhooks = true })
 	ada := a.promoted(t, a.account(t), models.RoleAdmin)
-	made := read[webhook](t, a.must(t, 201, ada, "POST", webhooks,
+	made := read[webhook](t, a.must(t, 201, ada, "POST", webhooksPath,
 		obj{"url": "http://127.0.0.1:1/in", "events": []string{"post.created"}}))
-	path := fmt.Sprintf("%s/%d", webhooks, made.ID)
+	path := fmt.Sprintf("%s/%d", webhooksPath, made.ID)
 	post := a.newPost(t, ada)
 	key := header{"Idempotency-Key", "ping it once"}
 	ping := read[delivery](t, a.must(t, 202, ada, "POST", path+"/ping", nil, key))
@@ -146,11 +147,11 @@ func TestWebhooks_showAndReplayDeliveries(t *testing.T) {
 	if rest := list("?limit=1&cursor=" + *first.NextCursor); !slices.Equal(rest, []string{created}) {
 		t.Errorf("%v", rest)
 	}
-	d, err := a.store.DeliveryByID(t.Context(), made.ID, ping.ID)
+	d, err := webhooks.New(a.store).DeliveryByID(t.Context(), made.ID, ping.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.store.RecordAttempt(t.Context(), made.ID, d, models.Attempt{Status: 204}, 0); err != nil {
+	if err := webhooks.New(a.store).RecordAttempt(t.Context(), made.ID, d, models.Attempt{Status: 204}, 0); err != nil {
 		t.Fatal(err)
 	}
 	if got := list("?state=delivered"); !slices.Equal(got, []string{fmt.Sprintf("ping %d delivered", made.ID)}) {

@@ -25,6 +25,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/webhooks"
 	"likewise/workers"
 )
 
@@ -119,7 +120,9 @@ func behindGate(likes handlers.Likes, gate counters.TargetGate) func(*handlers.C
 
 func openStore(t *testing.T, dsn string) *db.DB {
 	t.Helper()
-	store, err := db.Open(t.Context(), dsn, db.Options{Excerpt: markdown.NewParser().Excerpt})
+	store, err := db.Open(t.Context(), dsn, db.Options{
+		Excerpt: markdown.NewParser().Excerpt, Describe: webhooks.Describe,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/privacy"
 )
 
 // A cached session is accepted for seconds after a ban. It must not suffice for any write but a like, which works
@@ -56,7 +57,8 @@ func TestBan_outlivesTheAttemptToDeleteTheAccount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.DeleteUser(t.Context(), user.ID, user.PasswordHash); models.ErrorCode(err) != models.CodeBanned {
+	if _, err := privacy.New(store).DeleteUser(t.Context(), user.ID,
+		user.PasswordHash); models.ErrorCode(err) != models.CodeBanned {
 		t.Errorf("deleting a banned account: %v", err)
 	}
 	for field, in := range map[string]obj{

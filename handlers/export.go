@@ -27,7 +27,7 @@ const (
 // exportMe sends the archive of the viewer's data. If there is none yet, it requests one and answers 202 until it is
 // built.
 func (s *Server) exportMe(c *fiber.Ctx) error {
-	e, err := s.store.RequestExport(c.UserContext(), viewerID(c))
+	e, err := s.privacy.RequestExport(c.UserContext(), viewerID(c))
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (s *Server) exportMe(c *fiber.Ctx) error {
 		ends:  time.Now().Add(time.Minute + time.Duration(e.Size/slowest)*time.Second),
 		leave: func() { s.exporting.Delete(e.UserID) },
 		next: func(ctx context.Context, piece *bytes.Buffer) (ended bool, err error) {
-			data, err := s.store.ExportChunk(ctx, e, chunk)
+			data, err := s.privacy.ExportChunk(ctx, e, chunk)
 			if err != nil {
 				return false, err
 			}

@@ -21,7 +21,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
-	"likewise/models/db"
+	"likewise/models/privacy"
 	"likewise/workers"
 )
 
@@ -74,7 +74,7 @@ func readArchive(t testing.TB, body []byte) archive {
 // build builds all requested exports.
 func (a *api) build(t testing.TB) {
 	t.Helper()
-	if _, _, err := workers.NewExporter(a.store).Export(t.Context()); err != nil {
+	if _, _, err := workers.NewExporter(privacy.New(a.store)).Export(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -151,10 +151,10 @@ func TestExportMe_hasAllOfTheUserAndNothingPrivateOfOthers(t *testing.T) {
 	r = a.must(t, 200, ada, "GET", "/v1/me/export", nil)
 	got := readArchive(t, r.Body)
 	if got.obj["complete"] != true || got.obj["user_id"] != float64(ada.ID) ||
-		len(got.files) != len(db.ExportSections()) {
+		len(got.files) != len(privacy.ExportSections()) {
 		t.Errorf("the manifest is %v, with %d files", got.obj, len(got.files))
 	}
-	for _, section := range db.ExportSections() {
+	for _, section := range privacy.ExportSections() {
 		want := map[string]int{"posts": 2, "sessions": 2, "account_acts": 2}[section]
 		if rows := got.files[section]; len(rows) != max(want, 1) && section != "notifications" &&
 			section != "security_events" || len(rows) == 0 {
@@ -268,7 +268,8 @@ func TestExportMe_expiresAndGoesWithTheAccount(t *testing.T) {
 	if n := a.number(t, "SELECT (SELECT COUNT(*) FROM exports)+(SELECT COUNT(*) FROM export_chunks)"); n != 0 {
 		t.Errorf("%d rows of exports are left", n)
 	}
-	if _, err := a.store.RequestExport(t.Context(), ada.ID); models.ErrorCode(err) != models.CodeUnauthorized {
+	if _, err := privacy.New(a.store).RequestExport(t.Context(),
+		ada.ID); models.ErrorCode(err) != models.CodeUnauthorized {
 		t.Errorf("a deleted account asked for an export: %v", err)
 	}
 }

@@ -29,6 +29,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/privacy"
 	"likewise/workers"
 )
 
@@ -452,9 +453,9 @@ func TestImages_areKeptWhileSomethingShowsThem(t *testing.T) {
 	swept(i, false)
 	a.must(t, 200, ada, "PATCH", "/v1/me", obj{"avatar_url": i.URL})
 	a.exec(t, "UPDATE users SET deleted_at=NULL, banned_until='9999-12-31' WHERE id=?", ada.ID)
-	_, err := a.store.DeleteBannedUser(t.Context(), admin.ID, ada.ID, "Spam.")
+	_, err := privacy.New(a.store).DeleteBannedUser(t.Context(), admin.ID, ada.ID, "Spam.")
 	require.NoError(t, err)
-	_, err = a.store.PurgeUser(t.Context(), ada.ID)
+	_, err = privacy.New(a.store).PurgeUser(t.Context(), ada.ID)
 	require.NoError(t, err)
 	swept(i, true)
 	assert.Empty(t, filesIn(t, dir))
@@ -590,7 +591,7 @@ func TestImages_areHiddenWithTheirTexts(t *testing.T) {
 	operate()
 	seen("all content restored", i, all)
 	a.exec(t, "UPDATE users SET banned_until='9999-12-31' WHERE id=?", ada.ID)
-	_, err := a.store.DeleteBannedUser(t.Context(), admin.ID, ada.ID, "Spam.")
+	_, err := privacy.New(a.store).DeleteBannedUser(t.Context(), admin.ID, ada.ID, "Spam.")
 	require.NoError(t, err)
 	assert.Equal(t, 200, a.send(t, bob, "GET", i.URL, nil).Status, "in a text of a deleted account")
 	assert.Equal(t, 404, a.send(t, bob, "GET", unused.URL, nil).Status, "unused, of a deleted account")

@@ -9,6 +9,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/privacy"
 )
 
 // views returns the paths of all lists of posts. The contract names them by their answers.
@@ -161,7 +162,7 @@ func TestLastCommenter_isShown(t *testing.T) {
 	check(bob, bob.Name)
 	a.newComment(t, cy, p.ID)
 	check(ada, cy.Name)
-	if _, err := a.store.DeleteUser(t.Context(), cy.ID, ""); err != nil {
+	if _, err := privacy.New(a.store).DeleteUser(t.Context(), cy.ID, ""); err != nil {
 		t.Fatal(err)
 	}
 	if got := seen(ada); !strings.HasPrefix(got, "deleted") {

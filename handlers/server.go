@@ -36,6 +36,8 @@ import (
 	"likewise/images"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/privacy"
+	"likewise/models/webhooks"
 )
 
 // Likes sets and reads likes: *db.DB in direct mode, *counters.Likes behind the Redis gate.
@@ -116,6 +118,8 @@ const (
 type Server struct {
 	app         *fiber.App
 	store       *db.DB
+	privacy     *privacy.Store
+	webhooks    *webhooks.Store
 	likes       Likes
 	stock       stock
 	desk        Desk
@@ -177,7 +181,8 @@ func New(c Config) (*Server, error) {
 		return nil, fmt.Errorf("handlers: Config.ReservedNames: %w", err)
 	}
 	s := &Server{
-		store: c.Store, likes: c.Likes, desk: c.Desk, now: c.Now, log: c.Logger, timeout: c.Timeout,
+		store: c.Store, privacy: privacy.New(c.Store), webhooks: webhooks.New(c.Store),
+		likes: c.Likes, desk: c.Desk, now: c.Now, log: c.Logger, timeout: c.Timeout,
 		passwords: signin.NewPasswords(), cursors: cursors{c.Store.CursorKey()}, cors: cors{c.Origins, c.Local},
 		limits: limits{c.Limiter, c.LimitFactor, c.Now}, proxies: c.TrustedProxies,
 		images: c.Images, imageMaker: c.MakeImage, imageRoom: c.Room, uploads: newUploads(placesOfOne(c)),

@@ -14,6 +14,7 @@ import (
 	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/privacy"
 )
 
 // lookups returns how many of the statements look up tokens.
@@ -91,7 +92,7 @@ func TestSessions_changesReachEveryProcess(t *testing.T) {
 			return 401
 		},
 		"deletion": func(ada account) int {
-			_, err := store.DeleteUser(t.Context(), ada.ID, "")
+			_, err := privacy.New(store).DeleteUser(t.Context(), ada.ID, "")
 			require.NoError(t, err)
 			return 401
 		},

@@ -243,7 +243,7 @@ func (s *Server) deleteMe(c *fiber.Ctx) error {
 	if err := s.checkPassword(c, user, "password", password); err != nil {
 		return err
 	}
-	ended, err := s.store.DeleteUser(c.UserContext(), user.ID, user.PasswordHash)
+	ended, err := s.privacy.DeleteUser(c.UserContext(), user.ID, user.PasswordHash)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"likewise/models"
-	"likewise/models/db"
+	"likewise/models/privacy"
 )
 
 // Exporter builds the archives of their data that users request, and deletes expired archives.
@@ -24,14 +24,14 @@ import (
 // chunk. An Exporter holds one file and one page of rows in memory. It reads the sections one by one, so an archive is
 // not a snapshot.
 type Exporter struct {
-	store   *db.DB
+	store   *privacy.Store
 	now     func() time.Time
 	maxSize int64
 	turn    time.Duration
 }
 
 // NewExporter returns an Exporter.
-func NewExporter(store *db.DB) *Exporter {
+func NewExporter(store *privacy.Store) *Exporter {
 	return &Exporter{store: store, now: store.Now, maxSize: models.MaxExportSize, turn: exportTurn}
 }
 
@@ -107,7 +107,7 @@ func (e *Exporter) next(
 	export *models.Export,
 	rows *exportedRows,
 ) ([]byte, models.ExportPlace, error) {
-	place, sections := export.Place, db.ExportSections()
+	place, sections := export.Place, privacy.ExportSections()
 	if at := slices.Index(sections, place.Section); place.Section == lastFile || export.Size >= e.maxSize {
 		m := manifest{
 			UserID:      export.UserID,
@@ -179,7 +179,7 @@ func archived(export *models.Export, name string, body []byte, last bool) ([]byt
 
 // exportedRows reads the rows of an export in pages. It keeps the rows of a page that did not fit into a file.
 type exportedRows struct {
-	store  *db.DB
+	store  *privacy.Store
 	userID int64
 	at     models.ExportPlace // before the first row of page; Part is not used
 	page   []models.ExportItem

@@ -16,17 +16,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/privacy"
 )
 
 // exported reads a user's archive, which must be ready: the ids in each section, and the manifest.
 func (p *pipeline) exported(userID int64) (ids map[string][]int64, m manifest) {
 	p.t.Helper()
-	export, err := p.store.RequestExport(p.t.Context(), userID)
+	export, err := privacy.New(p.store).RequestExport(p.t.Context(), userID)
 	require.NoError(p.t, err)
 	require.Equal(p.t, models.ExportReady, export.State)
 	var all bytes.Buffer
 	for i := range export.Chunks {
-		chunk, err := p.store.ExportChunk(p.t.Context(), export, i)
+		chunk, err := privacy.New(p.store).ExportChunk(p.t.Context(), export, i)
 		require.NoError(p.t, err)
 		all.Write(chunk)
 	}
@@ -81,16 +82,16 @@ func TestExporter_ofTwoProcessesBuildsOneArchive(t *testing.T) {
 	bob := p.deletable("bob")
 	want := p.writes(bob, 230)
 	p.writes(p.author.ID, 3)
-	_, err := p.store.RequestExport(t.Context(), bob)
+	_, err := privacy.New(p.store).RequestExport(t.Context(), bob)
 	require.NoError(t, err)
-	_, err = p.store.RequestExport(t.Context(), p.author.ID)
+	_, err = privacy.New(p.store).RequestExport(t.Context(), p.author.ID)
 	require.NoError(t, err)
 	var together sync.WaitGroup
 	for range 4 {
 		together.Go(func() {
 			ctx, stop := context.WithCancel(context.Background())
 			defer stop()
-			e := NewExporter(p.store)
+			e := NewExporter(privacy.New(p.store))
 			e.turn = 1 // a chunk a turn
 			_, _, err := e.Export(ctx)
 			assert.NoError(t, err)
@@ -116,9 +117,9 @@ func TestExporter_endsAnArchiveThatIsTooLarge(t *testing.T) {
 	p := setup(t)
 	bob := p.deletable("bob")
 	p.writes(bob, 230)
-	_, err := p.store.RequestExport(t.Context(), bob)
+	_, err := privacy.New(p.store).RequestExport(t.Context(), bob)
 	require.NoError(t, err)
-	e := NewExporter(p.store)
+	e := NewExporter(privacy.New(p.store))
 	e.maxSize = 4000
 	built, _, err := e.Export(t.Context())
 	require.NoError(t, err)
@@ -136,24 +137,24 @@ func TestExporter_continuesAfterAStop(t *testing.T) {
 	p := setup(t)
 	bob := p.deletable("bob")
 	want := p.writes(bob, 120)
-	export, err := p.store.RequestExport(t.Context(), bob)
+	export, err := privacy.New(p.store).RequestExport(t.Context(), bob)
 	require.NoError(t, err)
 	for steps := 0; export.State == models.ExportBuilding; steps++ {
 		require.Less(t, steps, 100)
-		e := NewExporter(p.store)
-		rows := &exportedRows{store: p.store, userID: bob}
+		e := NewExporter(privacy.New(p.store))
+		rows := &exportedRows{store: privacy.New(p.store), userID: bob}
 		chunk, next, err := e.next(t.Context(), export, rows)
 		require.NoError(t, err)
 		if steps%2 == 0 {
 			late := *export
-			ok, err := p.store.AppendExport(t.Context(), export, chunk, next, next.Section == "")
+			ok, err := privacy.New(p.store).AppendExport(t.Context(), export, chunk, next, next.Section == "")
 			require.NoError(t, err)
 			require.True(t, ok)
-			ok, err = p.store.AppendExport(t.Context(), &late, chunk, next, next.Section == "")
+			ok, err = privacy.New(p.store).AppendExport(t.Context(), &late, chunk, next, next.Section == "")
 			require.NoError(t, err)
 			assert.False(t, ok, "a late exporter must not write the chunk again")
 		}
-		export, err = p.store.RequestExport(t.Context(), bob)
+		export, err = privacy.New(p.store).RequestExport(t.Context(), bob)
 		require.NoError(t, err)
 	}
 	ids, m := p.exported(bob)

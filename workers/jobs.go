@@ -16,6 +16,8 @@ import (
 	"likewise/images"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/privacy"
+	"likewise/models/webhooks"
 )
 
 // Job is a background job. Several processes may run the same job at once, though those that serve it take turns.
@@ -151,7 +153,8 @@ type Jobs struct {
 
 // NewJobs returns the jobs of a site. It registers metrics, so a registry has one Jobs.
 func NewJobs(c JobsConfig) *Jobs {
-	j := &Jobs{JobsConfig: c, log: c.Store.Logger(), courier: NewCourier(c.Store, c.PrivateWebhooks, c.Registry)}
+	j := &Jobs{JobsConfig: c, log: c.Store.Logger(), courier: NewCourier(webhooks.New(c.Store), c.PrivateWebhooks,
+		c.Registry)}
 	j.watch = NewDriftWatch(c.Store, c.Redis, c.Likes, c.Registry, func(d models.Difference) {
 		if !d.Undecided {
 			j.log.Error("drift found; `likewise verify --repair` repairs it",
@@ -288,7 +291,7 @@ func (j *Jobs) drift(ctx context.Context) (string, error) {
 }
 
 func (j *Jobs) export(ctx context.Context) (string, error) {
-	built, removed, err := NewExporter(j.Store).Export(ctx)
+	built, removed, err := NewExporter(privacy.New(j.Store)).Export(ctx)
 	return fmt.Sprintf("built %d archives, deleted %d", built, removed), err
 }
 
@@ -390,11 +393,11 @@ func (j *Jobs) purge(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	deliveries, err := inBatches(ctx, j.Store.PurgeWebhookEvents)
+	deliveries, err := inBatches(ctx, webhooks.New(j.Store).PurgeWebhookEvents)
 	if err != nil {
 		return "", err
 	}
-	if _, err := j.Store.PurgeWebhookSecrets(ctx); err != nil {
+	if _, err := webhooks.New(j.Store).PurgeWebhookSecrets(ctx); err != nil {
 		return "", err
 	}
 	marks, err := inBatches(ctx, j.Store.PurgeReadMarks)

@@ -14,6 +14,7 @@ import (
 	"likewise/counters"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/privacy"
 )
 
 // Voider withdraws the likes of deleted accounts, and the other likes that rows of like_voids request.
@@ -265,7 +266,7 @@ func (v *Voider) void(ctx context.Context, request db.OpenLikeVoid) (likes int, 
 
 // purge removes the other rows of a deleted account, and its keys in Redis.
 func (v *Voider) purge(ctx context.Context, userID int64) error {
-	deleted, err := v.store.PurgeUser(ctx, userID)
+	deleted, err := privacy.New(v.store).PurgeUser(ctx, userID)
 	if err != nil || !deleted {
 		return err
 	}

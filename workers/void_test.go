@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/privacy"
 )
 
 // deletable creates an account that can be deleted, and returns its id.
@@ -25,7 +26,7 @@ func (p *pipeline) deletable(name string) int64 {
 
 func (p *pipeline) deleteUser(id int64, name string) {
 	p.t.Helper()
-	_, err := p.store.DeleteUser(context.Background(), id, "of "+name)
+	_, err := privacy.New(p.store).DeleteUser(context.Background(), id, "of "+name)
 	require.NoError(p.t, err)
 }
 
@@ -279,12 +280,12 @@ func TestVoider_purgesADeletedAccount(t *testing.T) {
 	_, _, err = p.store.SaveDraft(ctx, bob, "post", models.DraftText{Content: "Half"},
 		func(*models.Draft) error { return nil })
 	require.NoError(t, err)
-	deleted, err := p.store.PurgeUser(ctx, bob)
+	deleted, err := privacy.New(p.store).PurgeUser(ctx, bob)
 	require.NoError(t, err)
 	assert.False(t, deleted)
 	assert.Equal(t, others, p.count("SELECT COUNT(*) FROM follows WHERE user_id=?", bob))
 	p.deleteUser(bob, "bob")
-	deleted, err = p.store.PurgeUser(ctx, bob)
+	deleted, err = privacy.New(p.store).PurgeUser(ctx, bob)
 	require.NoError(t, err)
 	assert.True(t, deleted)
 	for _, where := range []string{

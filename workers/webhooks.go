@@ -23,7 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"likewise/models"
-	"likewise/models/db"
+	"likewise/models/webhooks"
 )
 
 // Courier delivers the events of webhooks.
@@ -38,7 +38,7 @@ import (
 // events of courierObjects objects fail in a row, the endpoint is taken to be down. Then one event at a time is tried,
 // after pauses that grow. This state is in the process alone.
 type Courier struct {
-	store    *db.DB
+	store    *webhooks.Store
 	now      func() time.Time
 	log      *slog.Logger
 	client   *http.Client
@@ -78,7 +78,7 @@ const (
 
 // NewCourier returns a Courier. If private is set, endpoints may be at private addresses. It registers metrics with
 // reg.
-func NewCourier(store *db.DB, private bool, reg prometheus.Registerer) *Courier {
+func NewCourier(store *webhooks.Store, private bool, reg prometheus.Registerer) *Courier {
 	c := &Courier{
 		store: store, now: store.Now, log: store.Logger(), client: courierClient(private), timeout: courierTimeout,
 		retryFirst: courierRetryFirst, retryMost: courierRetryMost,
@@ -99,7 +99,7 @@ func NewCourier(store *db.DB, private bool, reg prometheus.Registerer) *Courier 
 
 // webhookBacklog reads the age of the backlogs when the metrics are read, so that every process reports the same.
 type webhookBacklog struct {
-	store  *db.DB
+	store  *webhooks.Store
 	oldest *prometheus.Desc
 }
 

@@ -23,6 +23,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/webhooks"
 )
 
 // hooks is a store with an admin, whose webhooks are at a receiver in the test.
@@ -39,6 +40,7 @@ func newHooks(t *testing.T) hooks {
 
 func newHooksWith(t *testing.T, options db.Options) hooks {
 	t.Helper()
+	options.Describe = webhooks.Describe
 	store, err := db.Open(t.Context(), testkit.Database(t), options)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
@@ -58,7 +60,7 @@ func (h hooks) receive(handle http.HandlerFunc) *models.Webhook {
 
 func (h hooks) register(url string) *models.Webhook {
 	h.t.Helper()
-	w, err := h.store.CreateWebhook(h.t.Context(), h.admin.ID,
+	w, err := webhooks.New(h.store).CreateWebhook(h.t.Context(), h.admin.ID,
 		models.WebhookSettings{URL: url, Events: models.WebhookEvents, Active: true}, true)
 	require.NoError(h.t, err)
 	return w
@@ -66,7 +68,7 @@ func (h hooks) register(url string) *models.Webhook {
 
 // courier returns a Courier that waits for milliseconds where others wait for seconds.
 func (h hooks) courier(private bool) *Courier {
-	c := NewCourier(h.store, private, prometheus.NewRegistry())
+	c := NewCourier(webhooks.New(h.store), private, prometheus.NewRegistry())
 	c.retryFirst, c.retryMost = 5*time.Millisecond, 20*time.Millisecond
 	c.pauseFirst, c.pauseMost = 5*time.Millisecond, 50*time.Millisecond
 	return c
@@ -84,7 +86,7 @@ func (h hooks) deliver(c *Courier, condition func() (bool, string)) {
 
 // done reports whether no event is pending.
 func (h hooks) done() (bool, string) {
-	list, err := h.store.WebhookBacklog(context.Background())
+	list, err := webhooks.New(h.store).WebhookBacklog(context.Background())
 	require.NoError(h.t, err)
 	pending := slices.ContainsFunc(list, func(w models.Webhook) bool { return w.PendingSince != nil })
 	return !pending, "events are pending"
@@ -108,7 +110,7 @@ func attempts(t *testing.T, c *Courier, outcome string) float64 {
 // last returns the latest delivery to a webhook.
 func (h hooks) last(w *models.Webhook) models.Delivery {
 	h.t.Helper()
-	list, err := h.store.Deliveries(context.Background(), w.ID, 0, 0, 1)
+	list, err := webhooks.New(h.store).Deliveries(context.Background(), w.ID, 0, 0, 1)
 	require.NoError(h.t, err)
 	require.Len(h.t, list, 1)
 	return list[0]
@@ -185,14 +187,14 @@ func TestCourier_signsWithBothSecretsAfterARotation(t *testing.T) {
 			return name.Replace(r.Header.Get("Webhook-Signature"))
 		}
 	})
-	rotated, err := h.store.RotateSecret(t.Context(), h.admin.ID, w.ID)
+	rotated, err := webhooks.New(h.store).RotateSecret(t.Context(), h.admin.ID, w.ID)
 	require.NoError(t, err)
 	require.Equal(t, w.Secret, rotated.PreviousSecret)
 	c := h.courier(true)
 	h.post()
 	h.deliver(c, h.done)
 	assert.Equal(t, "new and former", (<-got)(rotated))
-	require.NoError(t, h.store.EndSecretOverlap(t.Context(), h.admin.ID, w.ID))
+	require.NoError(t, webhooks.New(h.store).EndSecretOverlap(t.Context(), h.admin.ID, w.ID))
 	h.post()
 	h.deliver(c, h.done)
 	assert.Equal(t, "new", (<-got)(rotated))
@@ -205,7 +207,7 @@ func TestPurge_deletesFormerSecretsOfWebhooks(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	h := newHooksWith(t, db.Options{Now: func() time.Time { return now }})
-	_, err := h.store.RotateSecret(t.Context(), h.admin.ID, h.register("https://example.org").ID)
+	_, err := webhooks.New(h.store).RotateSecret(t.Context(), h.admin.ID, h.register("https://example.org").ID)
 	require.NoError(t, err)
 	jobs := NewJobs(JobsConfig{
 		Store: h.store, Targets: counters.NewTargets(h.store, nil),
@@ -254,7 +256,7 @@ func TestCourier_waitsForAsLongAsItIsAsked(t *testing.T) {
 					w.WriteHeader(c.status)
 				}
 			})
-			courier := NewCourier(h.store, true, prometheus.NewRegistry())
+			courier := NewCourier(webhooks.New(h.store), true, prometheus.NewRegistry())
 			deliver := func(at time.Duration) int {
 				t.Helper()
 				now = start.Add(at)
@@ -303,7 +305,7 @@ func TestCourier_waitsAsItIsAskedAfterASuccess(t *testing.T) {
 			<-time.After(100 * time.Millisecond) // for the other answer to arrive
 		}
 	})
-	c := NewCourier(h.store, true, prometheus.NewRegistry())
+	c := NewCourier(webhooks.New(h.store), true, prometheus.NewRegistry())
 	h.post()
 	h.post()
 	delivered, failed, err := c.Deliver(t.Context())
@@ -332,7 +334,7 @@ func TestCourier_reachesPublicAddressesAlone(t *testing.T) {
 		attempt := h.last(w).AttemptLog[0]
 		assert.Zero(t, attempt.Status)
 		assert.Contains(t, attempt.Error, "the address is not public", "%s", url)
-		require.NoError(t, h.store.DeleteWebhook(t.Context(), h.admin.ID, w.ID))
+		require.NoError(t, webhooks.New(h.store).DeleteWebhook(t.Context(), h.admin.ID, w.ID))
 	}
 	assert.Zero(t, asked.Load())
 }
@@ -455,13 +457,13 @@ func TestCourier_triesADownEndpointWithOneEvent(t *testing.T) {
 		require.NoError(t, err)
 	}
 	assert.Less(t, int(asked.Load()), events/2)
-	found, err := h.store.WebhookByID(t.Context(), w.ID)
+	found, err := webhooks.New(h.store).WebhookByID(t.Context(), w.ID)
 	require.NoError(t, err)
 	assert.NotNil(t, found.FailingSince)
 	assert.Positive(t, attempts(t, c, "refused"))
 	up.Store(true)
 	h.deliver(c, h.done)
-	found, err = h.store.WebhookByID(t.Context(), w.ID)
+	found, err = webhooks.New(h.store).WebhookByID(t.Context(), w.ID)
 	require.NoError(t, err)
 	assert.Nil(t, found.FailingSince)
 	assert.EqualValues(t, events, attempts(t, c, "delivered"))
@@ -521,7 +523,7 @@ func TestCourier_disablesAnEndpointThatIsGoneOrFailsForDays(t *testing.T) {
 			require.NoError(t, err)
 			_, _, err = h.courier(true).Deliver(t.Context())
 			require.NoError(t, err)
-			found, err := h.store.WebhookByID(t.Context(), w.ID)
+			found, err := webhooks.New(h.store).WebhookByID(t.Context(), w.ID)
 			require.NoError(t, err)
 			assert.False(t, found.Active)
 			assert.Equal(t, reason, found.DisabledReason)
@@ -535,7 +537,7 @@ func TestCourier_reportsTheAgeOfTheBacklog(t *testing.T) {
 	h := newHooks(t)
 	w := h.receive(func(http.ResponseWriter, *http.Request) {})
 	reg := prometheus.NewRegistry()
-	c := NewCourier(h.store, true, reg)
+	c := NewCourier(webhooks.New(h.store), true, reg)
 	age := func() float64 {
 		families, err := reg.Gather()
 		require.NoError(t, err)

@@ -24,6 +24,7 @@ import (
 	"likewise/migrations"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/webhooks"
 )
 
 // alone is an outage by one fault.
@@ -165,7 +166,7 @@ func withWebhook(t *testing.T) *watched {
 	ada := &models.User{Username: "ada", Email: "ada@example.org"}
 	require.NoError(t, store.CreateUser(t.Context(), ada))
 	require.NoError(t, store.SetRole(t.Context(), ada.ID, models.RoleAdmin))
-	_, err = store.CreateWebhook(t.Context(), ada.ID, models.WebhookSettings{
+	_, err = webhooks.New(store).CreateWebhook(t.Context(), ada.ID, models.WebhookSettings{
 		URL: "http://127.0.0.1:1/", Events: models.WebhookTypes{models.CommentCreated}, Active: true,
 	}, true)
 	require.NoError(t, err)

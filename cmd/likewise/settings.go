@@ -19,6 +19,7 @@ import (
 	"likewise/migrations"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/webhooks"
 	"likewise/workers"
 )
 
@@ -40,7 +41,8 @@ func (f mysqlFlags) open(ctx context.Context, log *slog.Logger, registry *promet
 	if f.MySQLConns < minMySQLConns {
 		return nil, fmt.Errorf("--mysql-conns must be at least %d", minMySQLConns)
 	}
-	options := db.Options{MaxConns: f.MySQLConns, Logger: log, Excerpt: markdown.NewParser().Excerpt}
+	options := db.Options{MaxConns: f.MySQLConns, Logger: log, Excerpt: markdown.NewParser().Excerpt,
+		Describe: webhooks.Describe}
 	if registry != nil {
 		countTrouble(registry, &options)
 	}

@@ -16,6 +16,7 @@ import (
 	"likewise/handlers/signin"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/privacy"
 )
 
 type userCmd struct {
@@ -232,7 +233,7 @@ func (u *userDeleteCmd) Run(ctx context.Context, out output) error {
 	if err != nil {
 		return err
 	}
-	ban, err := store.DeleteBanned(ctx, user.ID, u.Reason)
+	ban, err := privacy.New(store).DeleteBanned(ctx, user.ID, u.Reason)
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/webhooks"
 )
 
 var webhookEvents = flag.Int("webhook-events", 480, "events that the test of webhooks delivers; a multiple of 240")
@@ -108,7 +109,7 @@ func TestWebhooks_deliverEveryEventInOrder(t *testing.T) {
 	comments := *webhookEvents / writers / (edits + 1) / 3 // of a writer, in each third
 	s := newSite(t)
 	dsn := strings.TrimPrefix(s.env[0], "LIKEWISE_MYSQL_DSN=")
-	store, err := db.Open(t.Context(), dsn, db.Options{MaxConns: writers})
+	store, err := db.Open(t.Context(), dsn, db.Options{MaxConns: writers, Describe: webhooks.Describe})
 	require.NoError(t, err)
 	defer store.Close()
 	ada := &models.User{Username: "ada", Email: "ada@example.org"}
@@ -121,7 +122,7 @@ func TestWebhooks_deliverEveryEventInOrder(t *testing.T) {
 	free.Close()
 	t.Cleanup(r.kill)
 	events := models.WebhookTypes{models.CommentCreated, models.CommentEdited}
-	_, err = store.CreateWebhook(t.Context(), ada.ID,
+	_, err = webhooks.New(store).CreateWebhook(t.Context(), ada.ID,
 		models.WebhookSettings{URL: "http://" + r.address, Events: events, Active: true}, true)
 	require.NoError(t, err)
 

@@ -8,17 +8,8 @@ import (
 	"likewise/models"
 )
 
-// errBanned returns the error for a banned user who has authenticated.
-func errBanned(b models.Ban) *models.Error {
-	e := &models.Error{Code: models.CodeBanned, Message: "The account is banned.", Ban: &b}
-	if !b.Permanent() {
-		e.Message = "The account is banned until " + b.Until.UTC().Format(time.RFC3339) + "."
-	}
-	return e
-}
-
-// banState returns the properties of a ban that the moderation log keeps. A nil ban is none.
-func banState(b *models.Ban) map[string]any {
+// BanState returns the properties of a ban that the moderation log keeps. A nil ban is none.
+func BanState(b *models.Ban) map[string]any {
 	if b == nil {
 		return map[string]any{"banned_until": nil}
 	}
@@ -50,7 +41,7 @@ func (s *DB) BanUser(ctx context.Context, actor, userID int64, ban *models.Ban) 
 		if err != nil {
 			return err
 		}
-		if user.ban(tx.Now) != nil { // this ban replaces it
+		if user.Ban(tx.Now) != nil { // this ban replaces it
 			if err := mayOverruleBan(tx, actor, userID); err != nil {
 				return err
 			}
@@ -59,7 +50,7 @@ func (s *DB) BanUser(ctx context.Context, actor, userID int64, ban *models.Ban) 
 			return err
 		}
 		tx.Announce(models.UserBanned, userID)
-		if ended, err = endSessions(tx, userID, conditions{}); err != nil {
+		if ended, err = EndSessions(tx, userID, Conditions{}); err != nil {
 			return err
 		}
 		if err := endVoids(tx, userID, voidsEnd); err != nil { // it may end sooner than the one before
@@ -69,12 +60,12 @@ func (s *DB) BanUser(ctx context.Context, actor, userID int64, ban *models.Ban) 
 		if !ban.Permanent() {
 			until = "until " + ban.Until.UTC().Format(time.RFC3339)
 		}
-		if err := logSecurity(tx, securityEvent{kind: eventBanned, userID: userID, detail: until}); err != nil {
+		if err := LogSecurity(tx, SecurityEvent{Kind: eventBanned, UserID: userID, detail: until}); err != nil {
 			return err
 		}
-		return logModeration(tx, moderationAct{
+		return LogModeration(tx, ModerationAct{
 			ActorID: actor, Action: "user.ban", TargetType: "user", TargetID: userID, Reason: ban.Reason,
-			Before: banState(user.ban(tx.Now)), After: banState(ban),
+			Before: BanState(user.Ban(tx.Now)), After: BanState(ban),
 		})
 	})
 	if err != nil {
@@ -96,7 +87,7 @@ func (s *DB) UnbanUser(ctx context.Context, actor, userID int64, reason string) 
 		WHERE id=?`
 	err := s.Transact(ctx, func(tx *Tx) error {
 		user, err := lockOutranked(tx, actor, userID)
-		if err != nil || user.ban(tx.Now) == nil {
+		if err != nil || user.Ban(tx.Now) == nil {
 			return err
 		}
 		if err := mayOverruleBan(tx, actor, userID); err != nil {
@@ -109,12 +100,12 @@ func (s *DB) UnbanUser(ctx context.Context, actor, userID int64, reason string) 
 		if err := endVoids(tx, userID, voidsEnd); err != nil {
 			return err
 		}
-		if err := logSecurity(tx, securityEvent{kind: eventUnbanned, userID: userID}); err != nil {
+		if err := LogSecurity(tx, SecurityEvent{Kind: eventUnbanned, UserID: userID}); err != nil {
 			return err
 		}
-		return logModeration(tx, moderationAct{
+		return LogModeration(tx, ModerationAct{
 			ActorID: actor, Action: "user.unban", TargetType: "user", TargetID: userID, Reason: reason,
-			Before: banState(user.ban(tx.Now)), After: banState(nil),
+			Before: BanState(user.Ban(tx.Now)), After: BanState(nil),
 		})
 	})
 	if err != nil {

@@ -11,18 +11,6 @@ import (
 	"likewise/models"
 )
 
-// notBlocked returns the condition that the viewer does not block the author in column. It has one placeholder: the
-// viewer's id. It holds for the anonymous, whose id is 0.
-func notBlocked(column string) string { return blockOf(column) + " IS NULL" }
-
-// isBlocked returns the opposite of notBlocked.
-func isBlocked(column string) string { return blockOf(column) + " IS NOT NULL" }
-
-// blockOf looks up one block. As a plain EXISTS, MariaDB would read all blocks that the viewer has made.
-func blockOf(column string) string {
-	return "(SELECT 1 FROM blocks b WHERE b.user_id=? AND b.blocked_id=" + column + " LIMIT 1)"
-}
-
 // blocksNot returns the condition that the user in one column does not block the user in another.
 func blocksNot(user, other string) string {
 	return strings.Replace(notBlocked(other), "?", user, 1)
@@ -33,7 +21,7 @@ func blocksNot(user, other string) string {
 func (s *DB) RefuseBlocked(ctx context.Context, target models.Target, userID int64) error {
 	query := `
 		SELECT COUNT(*)
-		FROM ` + likeTables[target.Kind].targets + ` t
+		FROM ` + TargetTables[target.Kind].Targets + ` t
 		JOIN blocks b ON b.user_id=t.user_id AND b.blocked_id=?
 		WHERE t.id=?`
 	if target.Kind == models.KindDrop {
@@ -62,7 +50,7 @@ func (s *DB) BlockersAmong(ctx context.Context, viewer int64, users []int64) (ma
 	query := `
 		SELECT user_id
 		FROM blocks FORCE INDEX (PRIMARY)
-		WHERE user_id IN (` + joinIDs(users) + `) AND blocked_id=?`
+		WHERE user_id IN (` + JoinIDs(users) + `) AND blocked_id=?`
 	var ids []int64
 	if err := s.Read(ctx).Raw(query, viewer).Scan(&ids).Error; err != nil {
 		return nil, fmt.Errorf("read who blocks user %d: %w", viewer, err)
@@ -80,7 +68,7 @@ func lockPair(tx *Tx, userID, other int64) error {
 	query := `
 		SELECT id
 		FROM users FORCE INDEX (PRIMARY)
-		WHERE id IN (` + joinIDs([]int64{userID, other}) + `) AND deleted_at IS NULL
+		WHERE id IN (` + JoinIDs([]int64{userID, other}) + `) AND deleted_at IS NULL
 		ORDER BY id
 		FOR UPDATE`
 	var locked []int64
@@ -91,7 +79,7 @@ func lockPair(tx *Tx, userID, other int64) error {
 	case !slices.Contains(locked, userID):
 		return models.Errorf(models.CodeUnauthorized, "The account was deleted.")
 	case !slices.Contains(locked, other):
-		return errNoUser()
+		return ErrNoUser()
 	}
 	return nil
 }
@@ -149,19 +137,19 @@ func (s *DB) BlockedUsers(
 ) (list []models.ListedUser, rest *models.ListKey, err error) {
 	blocks := trail{
 		from:  "blocks b FORCE INDEX (idx_user_created)",
-		where: matching("b.user_id=?", userID),
+		where: Matching("b.user_id=?", userID),
 		time:  "b.created_at",
 		id:    "b.blocked_id",
 	}
-	visible := func(where conditions, limit int) *gorm.DB {
+	visible := func(where Conditions, limit int) *gorm.DB {
 		query := `
-			SELECT ` + authorColumns + `, b.created_at AS since, b.blocked_id AS list_order
+			SELECT ` + AuthorColumns + `, b.created_at AS since, b.blocked_id AS list_order
 			FROM ` + blocks.from + `
 			STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=b.blocked_id AND u.deleted_at IS NULL
-			` + where.clause() + `
+			` + where.Clause() + `
 			ORDER BY ` + blocks.order() + `
 			LIMIT ?`
-		return s.Read(ctx).Raw(query, append(where.args, limit)...)
+		return s.Read(ctx).Raw(query, append(where.Args, limit)...)
 	}
 	list, rest, err = sift(ctx, s, blocks, after, limit, visible, noContent[models.ListedUser])
 	if err != nil {

@@ -31,12 +31,12 @@ func (s *DB) SetBookmark(ctx context.Context, userID, postID int64, bookmarked b
 		WHERE id=?`
 	err = s.Transact(ctx, func(tx *Tx) error {
 		// Under this lock, nobody else writes bookmarks of the user, and a plain INSERT is enough; see setLikeRow.
-		users, err := lockStandings(tx, userID)
+		users, err := LockStandings(tx, userID)
 		if err != nil {
 			return err
 		}
 		if users[userID] == nil {
-			return errNoUser()
+			return ErrNoUser()
 		}
 		var id int64
 		if err := tx.Raw(find, userID, postID).Scan(&id).Error; err != nil {
@@ -71,18 +71,18 @@ func (s *DB) keptPosts(
 ) (list []models.KeptPost, rest *models.ListKey, err error) {
 	kept := trail{
 		from:  table + " k FORCE INDEX (idx_user_id)",
-		where: matching("k.user_id=?", userID),
+		where: Matching("k.user_id=?", userID),
 		id:    "k.id",
 	}
-	visible := func(where conditions, limit int) *gorm.DB {
-		where.add(notBlocked("p.user_id"), userID)
+	visible := func(where Conditions, limit int) *gorm.DB {
+		where.Add(notBlocked("p.user_id"), userID)
 		query := `
 			SELECT ` + view.columns() + `, k.id AS row_id
 			FROM ` + kept.from + `
 			STRAIGHT_JOIN posts p ON p.id=k.post_id AND p.status=` + sqlNormal + `
 			STRAIGHT_JOIN ` + listedUsers + `
 			` + view.join(userID) + `
-			` + where.clause() + `
+			` + where.Clause() + `
 			ORDER BY ` + kept.order() + `
 			LIMIT ?`
 		return s.Read(ctx).Raw(query, where.between([]any{userID}, limit)...)

@@ -38,12 +38,12 @@ func readDraft(db *gorm.DB, userID int64, key string) (*models.Draft, error) {
 // Drafts lists the drafts of the user, the latest created first: at most limit drafts older than row before (0 for the
 // first page).
 func (s *DB) Drafts(ctx context.Context, userID, before int64, limit int) ([]models.Draft, error) {
-	where := matching("user_id=?", userID)
-	where.addIf(before > 0, "id<?", before)
+	where := Matching("user_id=?", userID)
+	where.AddIf(before > 0, "id<?", before)
 	query := `
 		SELECT ` + draftColumns + `
 		FROM drafts FORCE INDEX (idx_user_id)
-		` + where.clause() + `
+		` + where.Clause() + `
 		ORDER BY id DESC
 		LIMIT ?`
 	size := func(d *models.Draft) int { return len(d.Text.Content) }
@@ -61,12 +61,12 @@ func (s *DB) SaveDraft(
 ) (d *models.Draft, created bool, err error) {
 	err = s.Transact(ctx, func(tx *Tx) error {
 		// Under this lock, nobody else writes drafts of the user.
-		users, err := lockStandings(tx, userID)
+		users, err := LockStandings(tx, userID)
 		if err != nil {
 			return err
 		}
 		if users[userID] == nil {
-			return errNoUser()
+			return ErrNoUser()
 		}
 		now, err := readDraft(tx.DB, userID, key)
 		if created = models.ErrorCode(err) == models.CodeNotFound; err != nil && !created {
@@ -84,7 +84,7 @@ func (s *DB) SaveDraft(
 		if err != nil {
 			return err
 		}
-		return setImageUses(tx, draftSubject(d.ID), []int64{userID}, text.Content)
+		return SetImageUses(tx, draftSubject(d.ID), []int64{userID}, text.Content)
 	})
 	if err != nil {
 		return nil, false, fmt.Errorf("save a draft of user %d: %w", userID, err)
@@ -169,8 +169,8 @@ func (s *DB) PurgeDrafts(ctx context.Context, limit int) (int64, error) {
 	return purged, nil
 }
 
-// purgeDraftsOf deletes at most limit drafts of a user and reports whether there may be more.
-func (s *DB) purgeDraftsOf(ctx context.Context, userID int64, limit int) (more bool, err error) {
+// PurgeDraftsOf deletes at most limit drafts of a user and reports whether there may be more.
+func (s *DB) PurgeDraftsOf(ctx context.Context, userID int64, limit int) (more bool, err error) {
 	const find = `
 		SELECT id
 		FROM drafts FORCE INDEX (idx_user_id)
@@ -188,23 +188,23 @@ func (s *DB) purgeDraftsOf(ctx context.Context, userID int64, limit int) (more b
 func (s *DB) deleteDrafts(
 	ctx context.Context, ids []int64, condition string, args ...any,
 ) (deleted int64, err error) {
-	where := matching("d.id IN (" + joinIDs(ascending(ids)) + ")")
-	where.addIf(condition != "", condition, args...)
+	where := Matching("d.id IN (" + JoinIDs(Ascending(ids)) + ")")
+	where.AddIf(condition != "", condition, args...)
 	lock := `
 		SELECT d.id
 		FROM drafts d FORCE INDEX (PRIMARY)
-		` + where.clause() + `
+		` + where.Clause() + `
 		ORDER BY d.id
 		FOR UPDATE`
 	err = s.Transact(ctx, func(tx *Tx) error {
 		var locked []int64
-		if err := tx.Raw(lock, where.args...).Scan(&locked).Error; err != nil || len(locked) == 0 {
+		if err := tx.Raw(lock, where.Args...).Scan(&locked).Error; err != nil || len(locked) == 0 {
 			return err
 		}
 		remove := `
 			DELETE d
 			FROM drafts d FORCE INDEX (PRIMARY)
-			WHERE d.id IN (` + joinIDs(locked) + `)`
+			WHERE d.id IN (` + JoinIDs(locked) + `)`
 		if err := tx.Exec(remove).Error; err != nil {
 			return err
 		}

@@ -120,7 +120,7 @@ func (s *DB) Followers(
 ) (list []models.ListedUser, rest *models.ListKey, err error) {
 	followers := trail{
 		from:  "follows f FORCE INDEX (idx_followed_id)",
-		where: matching("f.followed_id=?", userID),
+		where: Matching("f.followed_id=?", userID),
 		id:    "f.id",
 	}
 	return s.follows(ctx, followers, "f.user_id", viewer, after, limit)
@@ -132,7 +132,7 @@ func (s *DB) Following(
 ) (list []models.ListedUser, rest *models.ListKey, err error) {
 	followed := trail{
 		from:  "follows f FORCE INDEX (idx_user_id)",
-		where: matching("f.user_id=?", userID),
+		where: Matching("f.user_id=?", userID),
 		id:    "f.id",
 	}
 	return s.follows(ctx, followed, "f.followed_id", viewer, after, limit)
@@ -143,16 +143,16 @@ func (s *DB) Following(
 func (s *DB) follows(
 	ctx context.Context, follows trail, column string, viewer int64, after *models.ListKey, limit int,
 ) (list []models.ListedUser, rest *models.ListKey, err error) {
-	visible := func(where conditions, limit int) *gorm.DB {
-		where.add(notBlocked(column), viewer)
+	visible := func(where Conditions, limit int) *gorm.DB {
+		where.Add(notBlocked(column), viewer)
 		query := `
-			SELECT ` + authorColumns + `, f.created_at AS since, f.id AS list_order
+			SELECT ` + AuthorColumns + `, f.created_at AS since, f.id AS list_order
 			FROM ` + follows.from + `
 			STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=` + column + ` AND u.deleted_at IS NULL
-			` + where.clause() + `
+			` + where.Clause() + `
 			ORDER BY ` + follows.order() + `
 			LIMIT ?`
-		return s.Read(ctx).Raw(query, append(where.args, limit)...)
+		return s.Read(ctx).Raw(query, append(where.Args, limit)...)
 	}
 	list, rest, err = sift(ctx, s, follows, after, limit, visible, noContent[models.ListedUser])
 	if err != nil {
@@ -208,17 +208,17 @@ func (s *DB) feedAuthors(ctx context.Context, userID int64, after *models.ListKe
 	var parts []string
 	var args []any
 	for chunk := range slices.Chunk(followed, feedChunk) {
-		where := matching("user_id IN (" + joinIDs(chunk) + ")")
-		where.add("status=?", models.StatusNormal)
+		where := Matching("user_id IN (" + JoinIDs(chunk) + ")")
+		where.Add("status=?", models.StatusNormal)
 		if after != nil {
-			where.add("created_at<=FROM_UNIXTIME(?)", after.Value)
+			where.Add("created_at<=FROM_UNIXTIME(?)", after.Value)
 		}
 		parts = append(parts, `
 			SELECT user_id, UNIX_TIMESTAMP(MAX(created_at)) AS at
 			FROM posts FORCE INDEX (idx_user_status_created)
-			`+where.clause()+`
+			`+where.Clause()+`
 			GROUP BY user_id`)
-		args = append(args, where.args...)
+		args = append(args, where.Args...)
 	}
 	query := `
 		SELECT user_id, at
@@ -262,18 +262,18 @@ func (s *DB) newestOf(
 	parts := make([]string, len(authors))
 	args := []any{viewer}
 	for i, author := range authors {
-		where := matching("p.user_id=? AND p.status=?", author, models.StatusNormal)
+		where := Matching("p.user_id=? AND p.status=?", author, models.StatusNormal)
 		if after != nil {
-			where.add("p.created_at<=FROM_UNIXTIME(?)", after.Value)
-			where.add("(p.created_at<FROM_UNIXTIME(?) OR p.id<?)", after.Value, after.ID)
+			where.Add("p.created_at<=FROM_UNIXTIME(?)", after.Value)
+			where.Add("(p.created_at<FROM_UNIXTIME(?) OR p.id<?)", after.Value, after.ID)
 		}
 		parts[i] = `(
 				SELECT p.id, p.created_at
 				FROM posts p FORCE INDEX (idx_user_status_created)
-				` + where.clause() + `
+				` + where.Clause() + `
 				ORDER BY p.created_at DESC, p.id DESC
 				LIMIT ?)`
-		args = append(append(args, where.args...), limit)
+		args = append(append(args, where.Args...), limit)
 	}
 	query := `
 		SELECT ` + view.columns() + `

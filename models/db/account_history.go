@@ -17,19 +17,19 @@ func (s *DB) CommentsByUser(
 ) (list []models.UserComment, rest *models.ListKey, err error) {
 	written := trail{
 		from:  "comments c FORCE INDEX (idx_user_status_created)",
-		where: matching("c.user_id=? AND c.status=?", userID, models.StatusNormal),
+		where: Matching("c.user_id=? AND c.status=?", userID, models.StatusNormal),
 		time:  "c.created_at",
 		id:    "c.id",
 	}
-	visible := func(where conditions, limit int) *gorm.DB {
-		where.add(notBlocked("c.user_id"), viewer)
-		where.add(notBlocked("p.user_id"), viewer)
+	visible := func(where Conditions, limit int) *gorm.DB {
+		where.Add(notBlocked("c.user_id"), viewer)
+		where.Add(notBlocked("p.user_id"), viewer)
 		query := `
-			SELECT ` + commentColumns + `, p.title AS post_title
+			SELECT ` + CommentColumns + `, p.title AS post_title
 			FROM ` + written.from + `
 			STRAIGHT_JOIN posts p ON p.id=c.post_id AND p.status=` + sqlNormal + `
 			STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=c.user_id
-			` + where.clause() + `
+			` + where.Clause() + `
 			ORDER BY ` + written.order() + `
 			LIMIT ?`
 		return s.Read(ctx).Raw(query, where.between([]any{viewer}, limit)...)
@@ -45,7 +45,7 @@ func (s *DB) CommentsByUser(
 // likesOf returns the trail of a user's likes l in a table of likes. It names the index: left alone, MariaDB begins
 // every page at the latest like and discards those before the page.
 func likesOf(table string, userID int64) trail {
-	return trail{from: table + " l FORCE INDEX (idx_user_id)", where: matching("l.user_id=?", userID), id: "l.id"}
+	return trail{from: table + " l FORCE INDEX (idx_user_id)", where: Matching("l.user_id=?", userID), id: "l.id"}
 }
 
 // LikedPosts lists the posts that a user likes, the latest like first, as viewer sees them: at most limit likes older
@@ -55,15 +55,15 @@ func (s *DB) LikedPosts(
 	ctx context.Context, viewer, userID int64, view PostView, before int64, limit int,
 ) (list []models.Liked[models.Post], rest *models.ListKey, err error) {
 	likes := likesOf("post_likes", userID)
-	visible := func(where conditions, limit int) *gorm.DB {
-		where.add(notBlocked("p.user_id"), viewer)
+	visible := func(where Conditions, limit int) *gorm.DB {
+		where.Add(notBlocked("p.user_id"), viewer)
 		query := `
 			SELECT ` + view.columns() + `, l.id AS row_id, l.created_at AS liked_at
 			FROM ` + likes.from + `
 			STRAIGHT_JOIN posts p ON p.id=l.post_id AND p.status=` + sqlNormal + `
 			STRAIGHT_JOIN ` + listedUsers + `
 			` + view.join(viewer) + `
-			` + where.clause() + `
+			` + where.Clause() + `
 			ORDER BY ` + likes.order() + `
 			LIMIT ?`
 		return s.Read(ctx).Raw(query, where.between([]any{viewer}, limit)...)
@@ -82,16 +82,16 @@ func (s *DB) LikedComments(
 	ctx context.Context, viewer, userID, before int64, limit int,
 ) (list []models.Liked[models.Comment], rest *models.ListKey, err error) {
 	likes := likesOf("comment_likes", userID)
-	visible := func(where conditions, limit int) *gorm.DB {
-		where.add(notBlocked("p.user_id"), viewer)
-		where.add(notBlocked("c.user_id"), viewer)
+	visible := func(where Conditions, limit int) *gorm.DB {
+		where.Add(notBlocked("p.user_id"), viewer)
+		where.Add(notBlocked("c.user_id"), viewer)
 		query := `
-			SELECT ` + commentColumns + `, l.id AS row_id, l.created_at AS liked_at
+			SELECT ` + CommentColumns + `, l.id AS row_id, l.created_at AS liked_at
 			FROM ` + likes.from + `
 			STRAIGHT_JOIN comments c ON c.id=l.comment_id AND c.status=` + sqlNormal + `
 			STRAIGHT_JOIN posts p ON p.id=c.post_id AND p.status=` + sqlNormal + `
 			STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=c.user_id
-			` + where.clause() + `
+			` + where.Clause() + `
 			ORDER BY ` + likes.order() + `
 			LIMIT ?`
 		return s.Read(ctx).Raw(query, where.between([]any{viewer}, limit)...)

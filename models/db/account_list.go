@@ -13,15 +13,15 @@ const accountColumns = `u.id, u.username, u.email, u.role, u.display_name, u.bio
 // Accounts lists accounts that were not deleted, in one query.
 func (s *DB) Accounts(ctx context.Context, q models.AccountQuery) ([]models.Account, error) {
 	index, order := "PRIMARY", "u.id DESC"
-	where := matching("u.deleted_at IS NULL")
+	where := Matching("u.deleted_at IS NULL")
 	column := ""
 	switch {
 	case q.Username != "":
 		index, column = "idx_username", "username"
-		where.add("u.username LIKE ?", likeEscape(q.Username)+"%")
+		where.Add("u.username LIKE ?", likeEscape(q.Username)+"%")
 	case q.Email != "":
 		index, column = "idx_email", "email"
-		where.add("u.email LIKE ?", likeEscape(q.Email)+"%")
+		where.Add("u.email LIKE ?", likeEscape(q.Email)+"%")
 	case q.Banned:
 		index = "idx_banned_until"
 	case q.Role != 0:
@@ -29,20 +29,20 @@ func (s *DB) Accounts(ctx context.Context, q models.AccountQuery) ([]models.Acco
 	}
 	if column != "" {
 		order = "u." + column
-		where.addIf(q.After != 0, order+">(SELECT a."+column+" FROM users a WHERE a.id=?)", q.After)
+		where.AddIf(q.After != 0, order+">(SELECT a."+column+" FROM users a WHERE a.id=?)", q.After)
 	} else {
-		where.addIf(q.After != 0, "u.id<?", q.After)
+		where.AddIf(q.After != 0, "u.id<?", q.After)
 	}
-	where.addIf(q.Role != 0, "u.role=?", q.Role)
-	where.addIf(q.Banned, "u.banned_until>?", models.WholeSeconds(s.Now()))
+	where.AddIf(q.Role != 0, "u.role=?", q.Role)
+	where.AddIf(q.Banned, "u.banned_until>?", models.WholeSeconds(s.Now()))
 	query := `
 		SELECT ` + accountColumns + `
 		FROM users u FORCE INDEX (` + index + `)
-		` + where.clause() + `
+		` + where.Clause() + `
 		ORDER BY ` + order + `
 		LIMIT ?`
 	var list []models.Account
-	if err := s.Read(ctx).Raw(query, append(where.args, q.Limit)...).Scan(&list).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, append(where.Args, q.Limit)...).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("list accounts: %w", err)
 	}
 	return list, nil
@@ -72,7 +72,7 @@ func (s *DB) AccountByID(ctx context.Context, id int64) (*models.Account, *model
 		return nil, nil, fmt.Errorf("read account %d: %w", id, read.Error)
 	}
 	if read.RowsAffected == 0 {
-		return nil, nil, errNoUser()
+		return nil, nil, ErrNoUser()
 	}
 	return &row.Account, &row.Counts, nil
 }

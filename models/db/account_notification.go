@@ -13,8 +13,8 @@ import (
 
 // outcomes are, as a list of SQL, the kinds that a user always sees, whatever becomes of the content: those of reports
 // and claims.
-var outcomes = "(" + literal(models.NotifyReport) + "," + literal(models.NotifyConfirmed) + "," +
-	literal(models.NotifyRejected) + "," + literal(models.NotifyExpiring) + ")"
+var outcomes = "(" + Literal(models.NotifyReport) + "," + Literal(models.NotifyConfirmed) + "," +
+	Literal(models.NotifyRejected) + "," + Literal(models.NotifyExpiring) + ")"
 
 // notificationOnce ends an INSERT of notifications: one that exists stays as it is.
 const notificationOnce = `
@@ -26,7 +26,7 @@ func notifyComment(tx *Tx, c *models.Comment, repliesTo int64, names []string) e
 	if repliesTo != c.Author.ID {
 		n := models.Notification{Kind: models.NotifyReply, Actor: c.Author, PostID: c.PostID, CommentID: c.ID,
 			CreatedAt: c.CreatedAt}
-		if err := notify(tx, n, matching("u.id=?", repliesTo)); err != nil {
+		if err := notify(tx, n, Matching("u.id=?", repliesTo)); err != nil {
 			return err
 		}
 	}
@@ -64,20 +64,20 @@ func notifyMentions(
 		Kind: models.NotifyMention, Actor: models.Author{ID: actor}, PostID: postID, CommentID: commentID,
 		CreatedAt: at,
 	}
-	return notify(tx, n, matching("u.username IN ? AND u.id NOT IN ?", names, []int64{actor, notified}))
+	return notify(tx, n, Matching("u.username IN ? AND u.id NOT IN ?", names, []int64{actor, notified}))
 }
 
 // notify writes a notification for each user u who meets the conditions, is not deleted, does not block the actor and
 // does not mute the post.
-func notify(tx *Tx, n models.Notification, where conditions) error {
-	where.add("u.deleted_at IS NULL")
-	where.add("NOT EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=u.id AND b.blocked_id=?)", n.Actor.ID)
-	where.add(notMuted("u.id", "?"), n.PostID)
+func notify(tx *Tx, n models.Notification, where Conditions) error {
+	where.Add("u.deleted_at IS NULL")
+	where.Add("NOT EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=u.id AND b.blocked_id=?)", n.Actor.ID)
+	where.Add(notMuted("u.id", "?"), n.PostID)
 	insert := `
 		INSERT INTO notifications (user_id, kind, actor_id, post_id, comment_id, created_at)
 		SELECT u.id,?,?,?,?,?
 		FROM users u
-		` + where.clause() + notificationOnce
+		` + where.Clause() + notificationOnce
 	args := where.between([]any{n.Kind, n.Actor.ID, n.PostID, n.CommentID, n.CreatedAt})
 	if err := tx.Exec(insert, args...).Error; err != nil {
 		return fmt.Errorf("write %s notifications: %w", n.Kind, err)
@@ -110,7 +110,7 @@ func notifyClaims(tx *Tx, ids []int64, at time.Time) error {
 		FROM claims c FORCE INDEX (idx_id)
 		JOIN drops d ON d.id=c.drop_id
 		JOIN users u ON u.id=c.user_id AND u.deleted_at IS NULL
-		WHERE c.id IN (` + joinIDs(some) + `)` + notificationOnce
+		WHERE c.id IN (` + JoinIDs(some) + `)` + notificationOnce
 		err := tx.Exec(insert, models.StateRejected, models.NotifyRejected, models.NotifyConfirmed,
 			models.WholeSeconds(at)).Error
 		if err != nil {
@@ -125,12 +125,12 @@ func notifyClaims(tx *Tx, ids []int64, at time.Time) error {
 func notificationsOf(userID int64, unread bool) trail {
 	t := trail{
 		from:  "notifications n FORCE INDEX (idx_user_id)",
-		where: matching("n.user_id=?", userID),
+		where: Matching("n.user_id=?", userID),
 		id:    "n.id",
 	}
 	if unread {
 		t.from = "notifications n FORCE INDEX (idx_user_read)"
-		t.where.add("n.read_at IS NULL")
+		t.where.Add("n.read_at IS NULL")
 	}
 	return t
 }
@@ -144,10 +144,10 @@ var notificationParts = `
 
 // addNotificationShown adds the conditions that the notification's comment is not deleted, and that the user has
 // blocked neither the actor nor the author of the post since.
-func addNotificationShown(where *conditions, userID int64) {
-	where.add("(n.comment_id=0 OR c.status=" + sqlNormal + " OR n.kind IN " + outcomes + ")")
-	where.add(notBlocked("n.actor_id"), userID)
-	where.add("(n.kind IN "+outcomes+" OR "+notBlocked("p.user_id")+")", userID)
+func addNotificationShown(where *Conditions, userID int64) {
+	where.Add("(n.comment_id=0 OR c.status=" + sqlNormal + " OR n.kind IN " + outcomes + ")")
+	where.Add(notBlocked("n.actor_id"), userID)
+	where.Add("(n.kind IN "+outcomes+" OR "+notBlocked("p.user_id")+")", userID)
 }
 
 // subjectText is how much of a comment is read with a notification of it, in characters of Markdown.
@@ -160,10 +160,10 @@ func (s *DB) Notifications(
 	ctx context.Context, userID int64, unread bool, before int64, limit int,
 ) (list []models.Notification, rest *models.ListKey, err error) {
 	all := notificationsOf(userID, unread)
-	visible := func(where conditions, limit int) *gorm.DB {
+	visible := func(where Conditions, limit int) *gorm.DB {
 		addNotificationShown(&where, userID)
 		query := `
-		SELECT n.id, n.kind, ` + authorColumns + `, n.post_id,
+		SELECT n.id, n.kind, ` + AuthorColumns + `, n.post_id,
 			IF(p.status=` + sqlNormal + ` AND ` + notBlocked("p.user_id") + `, p.title, '') AS post_title,
 			IF(n.comment_id=0 AND p.status=` + sqlNormal + ` AND ` + notBlocked("p.user_id") + `,
 				p.excerpt, '') AS excerpt,
@@ -185,7 +185,7 @@ func (s *DB) Notifications(
 				WHERE r.id=n.report_id) AS outcome,
 			n.created_at, n.read_at IS NOT NULL AS is_read
 		FROM ` + all.from + notificationParts + `
-		` + where.clause() + `
+		` + where.Clause() + `
 		ORDER BY ` + all.order() + `
 		LIMIT ?`
 		args := []any{userID, userID, userID, subjectText}
@@ -203,15 +203,15 @@ func (s *DB) Notifications(
 func (s *DB) UnreadCount(ctx context.Context, userID int64) (int64, error) {
 	type row struct{ ID int64 }
 	unread := notificationsOf(userID, true)
-	visible := func(where conditions, limit int) *gorm.DB {
+	visible := func(where Conditions, limit int) *gorm.DB {
 		addNotificationShown(&where, userID)
 		query := `
 		SELECT n.id
 		FROM ` + unread.from + notificationParts + `
-		` + where.clause() + `
+		` + where.Clause() + `
 		ORDER BY ` + unread.order() + `
 		LIMIT ?`
-		return s.Read(ctx).Raw(query, append(where.args, limit)...)
+		return s.Read(ctx).Raw(query, append(where.Args, limit)...)
 	}
 	list, _, err := sift(ctx, s, unread, nil, models.MaxUnread, visible, noContent[row])
 	if err != nil {
@@ -238,7 +238,7 @@ func (s *DB) NewsMarks(ctx context.Context, users []int64) (map[int64]models.New
 				ORDER BY n.user_id DESC, n.read_at DESC, n.id DESC
 				LIMIT 1), 0) AS read_at
 		FROM users u FORCE INDEX (PRIMARY)
-		WHERE u.id IN (` + joinIDs(users) + `) AND u.deleted_at IS NULL`
+		WHERE u.id IN (` + JoinIDs(users) + `) AND u.deleted_at IS NULL`
 	var rows []struct {
 		ID   int64
 		Mark models.NewsMark `gorm:"embedded"`
@@ -262,7 +262,7 @@ func (s *DB) ReadNotifications(ctx context.Context, userID int64, ids []int64) e
 	if len(ids) == 0 {
 		return nil
 	}
-	_, err := s.markRead(ctx, userID, matching("id IN ("+joinIDs(ids)+")"))
+	_, err := s.markRead(ctx, userID, Matching("id IN ("+JoinIDs(ids)+")"))
 	return err
 }
 
@@ -271,7 +271,7 @@ func (s *DB) ReadNotifications(ctx context.Context, userID int64, ids []int64) e
 func (s *DB) ReadNotificationsUpTo(ctx context.Context, userID, id int64) error {
 	ctx = Aside(ctx) // repeating it changes nothing
 	for {
-		n, err := s.markRead(ctx, userID, matching("id<=?", id))
+		n, err := s.markRead(ctx, userID, Matching("id<=?", id))
 		if err != nil || n < readBatch {
 			return err
 		}
@@ -280,13 +280,13 @@ func (s *DB) ReadNotificationsUpTo(ctx context.Context, userID, id int64) error 
 
 // markRead marks at most readBatch of the user's notifications that meet the conditions as read, and returns their
 // number.
-func (s *DB) markRead(ctx context.Context, userID int64, where conditions) (int, error) {
-	where.add("user_id=?", userID)
-	where.add("read_at IS NULL")
+func (s *DB) markRead(ctx context.Context, userID int64, where Conditions) (int, error) {
+	where.Add("user_id=?", userID)
+	where.Add("read_at IS NULL")
 	find := `
 		SELECT id
 		FROM notifications
-		` + where.clause() + `
+		` + where.Clause() + `
 		ORDER BY id
 		LIMIT ?`
 	var ids []int64
@@ -298,7 +298,7 @@ func (s *DB) markRead(ctx context.Context, userID int64, where conditions) (int,
 		update := `
 			UPDATE notifications FORCE INDEX (PRIMARY)
 			SET read_at=?
-			WHERE id IN (` + joinIDs(ids) + `) AND read_at IS NULL`
+			WHERE id IN (` + JoinIDs(ids) + `) AND read_at IS NULL`
 		return tx.Exec(update, models.WholeSeconds(tx.Now)).Error
 	})
 	if err != nil {
@@ -317,22 +317,22 @@ const (
 // deleted. The target's row keeps the milestone that was reached, so a milestone does not notify its author again.
 func (s *DB) PurgeNotifications(ctx context.Context, limit int) (int64, error) {
 	now, purged := s.Now().UTC(), int64(0)
-	for _, where := range []conditions{
-		matching("read_at<=?", now.Add(-keepRead)),
-		matching("read_at IS NULL AND created_at<=?", now.Add(-keepUnread)),
+	for _, where := range []Conditions{
+		Matching("read_at<=?", now.Add(-keepRead)),
+		Matching("read_at IS NULL AND created_at<=?", now.Add(-keepUnread)),
 	} {
 		find := `
 			SELECT id
 			FROM notifications
-			` + where.clause() + `
+			` + where.Clause() + `
 			LIMIT ?`
 		var ids []int64
-		err := s.Read(ctx).Raw(find, append(where.args, int64(limit)-purged)...).Scan(&ids).Error
+		err := s.Read(ctx).Raw(find, append(where.Args, int64(limit)-purged)...).Scan(&ids).Error
 		if err == nil && len(ids) > 0 {
 			remove := `
 				DELETE n
 				FROM notifications n FORCE INDEX (PRIMARY)
-				WHERE n.id IN (` + joinIDs(ascending(ids)) + `)`
+				WHERE n.id IN (` + JoinIDs(Ascending(ids)) + `)`
 			var n int64
 			n, err = s.Write(ctx, remove)
 			purged += n

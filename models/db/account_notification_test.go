@@ -16,6 +16,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/privacy"
 )
 
 // notified returns the kinds of a user's notifications, earliest first: "reply", "mention" and the numbers of
@@ -101,7 +102,7 @@ func TestNotifications_reachTheUsersConcerned(t *testing.T) {
 	write(t, store, dan, post, nil, "cyd")
 	assert.Equal(t, "ada: reply, bob, cyd: mention, Dan,", everybody(), "one whom the writer blocks")
 
-	_, err = store.DeleteUser(t.Context(), ada.ID, "")
+	_, err = privacy.New(store).DeleteUser(t.Context(), ada.ID, "")
 	require.NoError(t, err)
 	write(t, store, bob, post, nil, "ada")
 	assert.Equal(t, "ada, bob, cyd, Dan,", everybody(), "a deleted user")

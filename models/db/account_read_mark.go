@@ -76,7 +76,7 @@ func (s *DB) Standings(
 	if len(posts) == 0 {
 		return nil, 0, nil
 	}
-	ids := joinIDs(posts)
+	ids := JoinIDs(posts)
 	query := `
 		SELECT m.post_id, 0 AS level, m.comment_id, m.read_at, COALESCE((
 				SELECT c.id
@@ -179,7 +179,7 @@ func (s *DB) PurgeReadMarks(ctx context.Context, limit int) (purged int64, err e
 	if err != nil {
 		return 0, fmt.Errorf("find old read marks: %w", err)
 	}
-	for some := range slices.Chunk(keys, purgeBatch) {
+	for some := range slices.Chunk(keys, PurgeBatch) {
 		values := make([]string, len(some))
 		for i, k := range some {
 			values[i] = fmt.Sprintf("SELECT %d AS user_id, %d AS post_id", k.UserID, k.PostID)

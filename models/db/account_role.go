@@ -17,13 +17,13 @@ func (s *DB) SetRole(ctx context.Context, userID int64, role models.Role) error 
 		SET role=?
 		WHERE id=?`
 	err := s.Transact(ctx, func(tx *Tx) error {
-		found, err := lockStandings(tx, userID)
+		found, err := LockStandings(tx, userID)
 		if err != nil {
 			return err
 		}
 		user := found[userID]
 		if user == nil {
-			return errNoUser()
+			return ErrNoUser()
 		}
 		if user.Role == role {
 			return nil
@@ -57,16 +57,16 @@ func (s *DB) ChangeRole(
 		SET role=?, updated_at=updated_at
 		WHERE id=?`
 	err = s.Transact(ctx, func(tx *Tx) error {
-		found, err := lockStandings(tx, actor, userID)
+		found, err := LockStandings(tx, actor, userID)
 		if err != nil {
 			return err
 		}
 		admin, user := found[actor], found[userID]
-		if err := requireRole(tx, admin, models.RoleAdmin); err != nil {
+		if err := RequireRole(tx, admin, models.RoleAdmin); err != nil {
 			return err
 		}
 		if user == nil {
-			return errNoUser()
+			return ErrNoUser()
 		}
 		if err := models.Outranks(actor, admin.Role, userID, user.Role); err != nil || user.Role == role {
 			return err
@@ -86,20 +86,20 @@ func (s *DB) ChangeRole(
 // roleChanged ends the sessions of a user whose role the transaction lowers, and logs the change as an act of the actor
 // (0 for the operator). user has the role before the change.
 func roleChanged(
-	tx *Tx, actor int64, user *standing, role models.Role, reason string,
+	tx *Tx, actor int64, user *Standing, role models.Role, reason string,
 ) (ended [][32]byte, err error) {
 	if role < user.Role {
-		if ended, err = endSessions(tx, user.ID, conditions{}); err != nil {
+		if ended, err = EndSessions(tx, user.ID, Conditions{}); err != nil {
 			return nil, err
 		}
 	} else if err = sessionsChanged(tx, user.ID); err != nil {
 		return nil, err
 	}
-	change := securityEvent{kind: eventRole, userID: user.ID, detail: user.Role.String() + " to " + role.String()}
-	if err := logSecurity(tx, change); err != nil {
+	change := SecurityEvent{Kind: eventRole, UserID: user.ID, detail: user.Role.String() + " to " + role.String()}
+	if err := LogSecurity(tx, change); err != nil {
 		return nil, err
 	}
-	return ended, logModeration(tx, moderationAct{
+	return ended, LogModeration(tx, ModerationAct{
 		ActorID: actor, Action: "user.role", TargetType: "user", TargetID: user.ID, Reason: reason,
 		Before: map[string]any{"role": user.Role.String()}, After: map[string]any{"role": role.String()},
 	})

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/privacy"
 )
 
 func TestSetRole_isLoggedAndLeavesDeletedAccountsAlone(t *testing.T) {
@@ -23,7 +24,7 @@ func TestSetRole_isLoggedAndLeavesDeletedAccountsAlone(t *testing.T) {
 	assert.Equal(t, ada.ID, acts[0].TargetID)
 	assert.JSONEq(t, `{"role":"moderator"}`, *acts[0].AfterState)
 
-	_, err = store.DeleteUser(ctx, gone.ID, "")
+	_, err = privacy.New(store).DeleteUser(ctx, gone.ID, "")
 	require.NoError(t, err)
 	for _, id := range []int64{gone.ID, 999_999} {
 		assert.Equal(t, models.CodeNotFound, models.ErrorCode(store.SetRole(ctx, id, models.RoleAdmin)))

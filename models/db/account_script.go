@@ -85,7 +85,7 @@ func freeNames(tx *Tx, users []*models.User) ([]*models.User, error) {
 
 // heldKeys returns the keys in held_names of a user's username and e-mail address, in hexadecimal.
 func heldKeys(tx *Tx, u *models.User) []string {
-	return []string{hexOf(heldHash(tx, "username", u.Username)), hexOf(heldHash(tx, "email", u.Email))}
+	return []string{HexOf(HeldHash(tx, "username", u.Username)), HexOf(HeldHash(tx, "email", u.Email))}
 }
 
 // createUsers inserts accounts and logs that the operator created them. It returns their ids.

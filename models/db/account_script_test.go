@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/privacy"
 )
 
 func TestCreateScripts_passesOverNamesThatAreTakenOrHeld(t *testing.T) {
@@ -27,7 +28,7 @@ func TestCreateScripts_passesOverNamesThatAreTakenOrHeld(t *testing.T) {
 	until := time.Now().Add(time.Hour)
 	_, err := store.BanUser(t.Context(), admin.ID, held.ID, &models.Ban{Until: until, Reason: "Spam."})
 	require.NoError(t, err)
-	_, err = store.DeleteBanned(t.Context(), held.ID, "Spam.")
+	_, err = privacy.New(store).DeleteBanned(t.Context(), held.ID, "Spam.")
 	require.NoError(t, err)
 	const n = 2100
 	ids, err := store.CreateScripts(t.Context(), n)

@@ -15,7 +15,7 @@ import (
 // The kinds of events in the security log.
 const (
 	eventAccountCreated = "account.created"
-	eventAccountDeleted = "account.deleted"
+	EventAccountDeleted = "account.deleted"
 	eventBanned         = "account.banned"
 	eventUnbanned       = "account.unbanned"
 	eventEmailRead      = "email.read"
@@ -39,22 +39,22 @@ const (
 	maxFailures         = 1000 // of one kind; then without address, too
 )
 
-// securityEvent is an event that concerns the access to an account. Address, user agent and actor are those of the
+// SecurityEvent is an event that concerns the access to an account. Address, user agent and actor are those of the
 // caller (see WithCaller).
-type securityEvent struct {
-	kind      string
-	userID    int64  // 0: no account
+type SecurityEvent struct {
+	Kind      string
+	UserID    int64  // 0: no account
 	loginHash string // of a login without an account
 	detail    string
 }
 
-func (e securityEvent) failed() bool {
-	return e.kind == eventLoginFailed || e.kind == eventPasswordFailed
+func (e SecurityEvent) failed() bool {
+	return e.Kind == eventLoginFailed || e.Kind == eventPasswordFailed
 }
 
 // securityRow is a row of the log as it is written.
 type securityRow struct {
-	securityEvent
+	SecurityEvent
 	actor          int64
 	address, agent string
 	hour, created  time.Time
@@ -63,17 +63,17 @@ type securityRow struct {
 // bucket returns the key of the row. The user agent is not part of it, because a client could send a new one each time.
 func (r *securityRow) bucket() string {
 	key := fmt.Appendf(nil, "%q %d %d %q %q %q %d",
-		r.kind, r.userID, r.actor, r.loginHash, r.address, r.detail, r.hour.Unix())
-	return hexOf(sha256.Sum256(key))
+		r.Kind, r.UserID, r.actor, r.loginHash, r.address, r.detail, r.hour.Unix())
+	return HexOf(sha256.Sum256(key))
 }
 
-// logSecurity writes an event into the security log as the last statement of tx, the transaction of the event. Equal
+// LogSecurity writes an event into the security log as the last statement of tx, the transaction of the event. Equal
 // events share a row in each hour, and the rows of an hour are bounded, so that no client can fill the log.
-func logSecurity(tx *Tx, e securityEvent) error {
-	r := &securityRow{securityEvent: e, hour: tx.Now.Truncate(time.Hour), created: tx.Now}
+func LogSecurity(tx *Tx, e SecurityEvent) error {
+	r := &securityRow{SecurityEvent: e, hour: tx.Now.Truncate(time.Hour), created: tx.Now}
 	if caller := tx.caller; caller != nil {
 		r.address, r.agent = caller.Address, cleanAgent(caller.UserAgent)
-		if caller.UserID != e.userID {
+		if caller.UserID != e.UserID {
 			r.actor = caller.UserID
 		}
 	}
@@ -87,8 +87,8 @@ func logSecurity(tx *Tx, e securityEvent) error {
 func logSecurityOfAll(tx *Tx, kind string, userIDs []int64) error {
 	rows := make([]*securityRow, len(userIDs))
 	for i, id := range userIDs {
-		e := securityEvent{kind: kind, userID: id}
-		rows[i] = &securityRow{securityEvent: e, hour: tx.Now.Truncate(time.Hour), created: tx.Now}
+		e := SecurityEvent{Kind: kind, UserID: id}
+		rows[i] = &securityRow{SecurityEvent: e, hour: tx.Now.Truncate(time.Hour), created: tx.Now}
 	}
 	return insertSecurity(tx, rows)
 }
@@ -102,7 +102,7 @@ func insertSecurity(tx *Tx, rows []*securityRow) error {
 		ON DUPLICATE KEY UPDATE attempts=attempts+1, last_at=VALUES(last_at)`
 	var args []any
 	for _, r := range rows {
-		args = append(args, r.bucket(), r.kind, r.userID, r.actor, r.loginHash,
+		args = append(args, r.bucket(), r.Kind, r.UserID, r.actor, r.loginHash,
 			r.address, r.agent, r.detail, r.created, r.created)
 	}
 	if err := tx.Exec(insert, args...).Error; err != nil {
@@ -117,41 +117,41 @@ func boundRow(tx *Tx, r *securityRow) error {
 		SELECT COUNT(*)
 		FROM security_log
 		WHERE bucket=UNHEX(?)`
-	full := func(bound int, index string, where conditions) (bool, error) {
+	full := func(bound int, index string, where Conditions) (bool, error) {
 		var known, rows int
 		if err := tx.Raw(findRow, r.bucket()).Scan(&known).Error; err != nil || known > 0 {
 			return false, err
 		}
-		where.add("kind=? AND created_at>=?", r.kind, r.hour)
+		where.Add("kind=? AND created_at>=?", r.Kind, r.hour)
 		count := `
 			SELECT COUNT(*)
 			FROM (
 				SELECT 1
 				FROM security_log FORCE INDEX (` + index + `)
-				` + where.clause() + `
+				` + where.Clause() + `
 				LIMIT ?) r`
-		err := tx.Raw(count, append(where.args, bound)...).Scan(&rows).Error
+		err := tx.Raw(count, append(where.Args, bound)...).Scan(&rows).Error
 		return rows >= bound, err
 	}
 	if !r.failed() {
-		if r.actor != 0 || r.userID == 0 {
+		if r.actor != 0 || r.UserID == 0 {
 			return nil
 		}
-		over, err := full(maxEventsOfUser, "idx_user_created", matching("user_id=?", r.userID))
+		over, err := full(maxEventsOfUser, "idx_user_created", Matching("user_id=?", r.UserID))
 		if over {
 			r.address, r.agent, r.detail = "", "", ""
 		}
 		return err
 	}
-	over, err := full(maxFailuresOfSource, "idx_address_created", matching("address=?", r.address))
+	over, err := full(maxFailuresOfSource, "idx_address_created", Matching("address=?", r.address))
 	if err != nil {
 		return err
 	}
 	if over {
-		r.userID, r.actor, r.loginHash, r.agent = 0, 0, "", ""
+		r.UserID, r.actor, r.loginHash, r.agent = 0, 0, "", ""
 	}
-	if over, err = full(maxFailures, "idx_kind_created", conditions{}); over {
-		r.userID, r.actor, r.loginHash, r.agent, r.address = 0, 0, "", "", ""
+	if over, err = full(maxFailures, "idx_kind_created", Conditions{}); over {
+		r.UserID, r.actor, r.loginHash, r.agent, r.address = 0, 0, "", "", ""
 	}
 	return err
 }
@@ -159,7 +159,7 @@ func boundRow(tx *Tx, r *securityRow) error {
 // LogFailedLogin records that a login was rejected. If there is no such account, userID is 0. Then the log keeps a hash
 // of the login, with a key of the installation, because people enter passwords there.
 func (s *DB) LogFailedLogin(ctx context.Context, userID int64, login string) error {
-	e := securityEvent{kind: eventLoginFailed, userID: userID}
+	e := SecurityEvent{Kind: eventLoginFailed, UserID: userID}
 	if userID == 0 {
 		h := hmac.New(sha256.New, s.cursorKey)
 		h.Write([]byte("security log " + models.NormalizeLogin(login)))
@@ -170,22 +170,22 @@ func (s *DB) LogFailedLogin(ctx context.Context, userID int64, login string) err
 
 // LogFailedPassword records that a signed-in user was rejected for a wrong password.
 func (s *DB) LogFailedPassword(ctx context.Context, userID int64) error {
-	return s.logAlone(ctx, securityEvent{kind: eventPasswordFailed, userID: userID})
+	return s.logAlone(ctx, SecurityEvent{Kind: eventPasswordFailed, UserID: userID})
 }
 
 // LogEmailRead records that the caller read the e-mail address of an account.
 func (s *DB) LogEmailRead(ctx context.Context, userID int64) error {
-	return s.logAlone(ctx, securityEvent{kind: eventEmailRead, userID: userID})
+	return s.logAlone(ctx, SecurityEvent{Kind: eventEmailRead, UserID: userID})
 }
 
 // LogEmailSearched records that the caller searched accounts by a prefix of their e-mail addresses.
 func (s *DB) LogEmailSearched(ctx context.Context) error {
-	return s.logAlone(ctx, securityEvent{kind: eventEmailSearched})
+	return s.logAlone(ctx, SecurityEvent{Kind: eventEmailSearched})
 }
 
 // logAlone writes an event in a transaction of its own. It is not the effect of an idempotent request.
-func (s *DB) logAlone(ctx context.Context, e securityEvent) error {
-	return s.Transact(Aside(ctx), func(tx *Tx) error { return logSecurity(tx, e) })
+func (s *DB) logAlone(ctx context.Context, e SecurityEvent) error {
+	return s.Transact(Aside(ctx), func(tx *Tx) error { return LogSecurity(tx, e) })
 }
 
 // SecurityLog lists events, latest first, in one query.
@@ -201,25 +201,25 @@ func (s *DB) SecurityLog(ctx context.Context, q models.EventQuery) ([]models.Log
 	case q.Kind != "":
 		index = "idx_kind_created"
 	}
-	var where conditions
-	where.addIf(q.UserID != 0, "user_id=?", q.UserID)
-	where.addIf(q.ActorID != 0, "actor_id=?", q.ActorID)
-	where.addIf(q.Address != "", "address=?", q.Address)
-	where.addIf(q.Kind != "", "kind=?", q.Kind)
-	where.addIf(!q.Since.IsZero(), "created_at>=?", q.Since.UTC())
-	where.addIf(!q.Until.IsZero(), "created_at<?", q.Until.UTC())
+	var where Conditions
+	where.AddIf(q.UserID != 0, "user_id=?", q.UserID)
+	where.AddIf(q.ActorID != 0, "actor_id=?", q.ActorID)
+	where.AddIf(q.Address != "", "address=?", q.Address)
+	where.AddIf(q.Kind != "", "kind=?", q.Kind)
+	where.AddIf(!q.Since.IsZero(), "created_at>=?", q.Since.UTC())
+	where.AddIf(!q.Until.IsZero(), "created_at<?", q.Until.UTC())
 	if q.After != nil {
 		at := time.UnixMilli(q.After.Value).UTC()
-		where.add("(created_at<? OR created_at=? AND id<?)", at, at, q.After.ID)
+		where.Add("(created_at<? OR created_at=? AND id<?)", at, at, q.After.ID)
 	}
 	query := `
 		SELECT id, kind, user_id, actor_id, login_hash, address, user_agent, detail, attempts, created_at, last_at
 		FROM security_log FORCE INDEX (` + index + `)
-		` + where.clause() + `
+		` + where.Clause() + `
 		ORDER BY created_at DESC, id DESC
 		LIMIT ?`
 	var events []models.LoggedEvent
-	if err := s.Read(ctx).Raw(query, append(where.args, q.Limit)...).Scan(&events).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, append(where.Args, q.Limit)...).Scan(&events).Error; err != nil {
 		return nil, fmt.Errorf("read security log: %w", err)
 	}
 	return events, nil

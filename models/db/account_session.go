@@ -42,7 +42,7 @@ func (s *DB) CreateSessions(ctx context.Context, userIDs []int64) ([]string, err
 				token, hash := models.NewToken()
 				opened = append(opened, token)
 				rows = append(rows, "(?,UNHEX(?),?,?)")
-				args = append(args, id, hexOf(hash), now, now.Add(sessionLife))
+				args = append(args, id, HexOf(hash), now, now.Add(sessionLife))
 			}
 			insert := `
 				INSERT INTO sessions (user_id, token_hash, created_at, expires_at)
@@ -67,7 +67,7 @@ func createSession(tx *Tx, userID int64, userAgent string) (string, error) {
 	token, hash := models.NewToken()
 	now := models.WholeSeconds(tx.Now)
 	tx.AnswerHas(models.HashNumber(hash[:]))
-	return token, tx.Exec(insert, userID, hexOf(hash), now, now.Add(sessionLife), cleanAgent(userAgent)).Error
+	return token, tx.Exec(insert, userID, HexOf(hash), now, now.Add(sessionLife), cleanAgent(userAgent)).Error
 }
 
 // maxAgent is the width of sessions.user_agent, in characters.
@@ -96,7 +96,7 @@ func (s *DB) Register(ctx context.Context, u *models.User, userAgent string) (to
 		if token, err = createSession(tx, u.ID, userAgent); err != nil {
 			return err
 		}
-		return logSecurity(tx, securityEvent{kind: eventAccountCreated, userID: u.ID})
+		return LogSecurity(tx, SecurityEvent{Kind: eventAccountCreated, UserID: u.ID})
 	})
 	return token, s.createdUser(ctx, u, err)
 }
@@ -108,7 +108,7 @@ func (s *DB) Register(ctx context.Context, u *models.User, userAgent string) (to
 // sessions, and no session may begin after that. CodeBanned, with the Ban: the user is banned.
 func (s *DB) Login(ctx context.Context, u *models.User, userAgent string) (token string, err error) {
 	err = s.Transact(ctx, func(tx *Tx) error {
-		found, err := lockStandings(tx, u.ID)
+		found, err := LockStandings(tx, u.ID)
 		if err != nil {
 			return err
 		}
@@ -116,20 +116,20 @@ func (s *DB) Login(ctx context.Context, u *models.User, userAgent string) (token
 		if now == nil || now.PasswordHash != u.PasswordHash {
 			return models.Errorf(models.CodeUnauthorized, "The login or the password is wrong.")
 		}
-		if ban := now.ban(tx.Now); ban != nil {
-			return errBanned(*ban)
+		if ban := now.Ban(tx.Now); ban != nil {
+			return ErrBanned(*ban)
 		}
 		for _, number := range Made(ctx) {
 			from, to := hashRange(numberID(number))
-			which := matching("NOT is_token AND token_hash BETWEEN UNHEX(?) AND UNHEX(?)", from, to)
-			if _, err := endSessions(tx, u.ID, which); err != nil {
+			which := Matching("NOT is_token AND token_hash BETWEEN UNHEX(?) AND UNHEX(?)", from, to)
+			if _, err := EndSessions(tx, u.ID, which); err != nil {
 				return err
 			}
 		}
 		if token, err = createSession(tx, u.ID, userAgent); err != nil {
 			return err
 		}
-		return logSecurity(tx, securityEvent{kind: eventLogin, userID: u.ID})
+		return LogSecurity(tx, SecurityEvent{Kind: eventLogin, UserID: u.ID})
 	})
 	if err != nil {
 		return "", fmt.Errorf("log in: %w", err)
@@ -155,19 +155,19 @@ func (s *DB) Sessions(
 func (s *DB) sessionsQuery(
 	columns string, userID int64, tokens bool, after *models.ListKey, limit int,
 ) (query string, args []any) {
-	where := matching("user_id=? AND is_token=? AND expires_at>?", userID, tokens, s.Now().UTC())
+	where := Matching("user_id=? AND is_token=? AND expires_at>?", userID, tokens, s.Now().UTC())
 	if after != nil {
-		where.add("created_at<=FROM_UNIXTIME(?)", after.Value)
-		where.add("(created_at<FROM_UNIXTIME(?) OR token_hash<UNHEX(?))",
+		where.Add("created_at<=FROM_UNIXTIME(?)", after.Value)
+		where.Add("(created_at<FROM_UNIXTIME(?) OR token_hash<UNHEX(?))",
 			after.Value, fmt.Sprintf("%016x%048d", uint64(after.ID), 0))
 	}
 	query = `
 		SELECT ` + columns + `
 		FROM sessions FORCE INDEX (idx_user_token_created)
-		` + where.clause() + `
+		` + where.Clause() + `
 		ORDER BY created_at DESC, token_hash DESC
 		LIMIT ?`
-	return query, append(where.args, limit)
+	return query, append(where.Args, limit)
 }
 
 // EndSession ends one of the user's sessions by its SessionID and returns its hash. CodeNotFound: it does not exist.
@@ -189,12 +189,12 @@ func (s *DB) endSession(ctx context.Context, userID int64, token bool, id string
 		return nil, errNoSession()
 	}
 	from, to := hashRange(id)
-	which := matching("is_token=? AND token_hash BETWEEN UNHEX(?) AND UNHEX(?)", token, from, to)
+	which := Matching("is_token=? AND token_hash BETWEEN UNHEX(?) AND UNHEX(?)", token, from, to)
 	err = s.Transact(ctx, func(tx *Tx) error {
-		if _, err := lockStandings(tx, userID); err != nil {
+		if _, err := LockStandings(tx, userID); err != nil {
 			return err
 		}
-		ended, err = endSessions(tx, userID, which)
+		ended, err = EndSessions(tx, userID, which)
 		if err != nil || len(ended) == 0 {
 			return err
 		}
@@ -202,7 +202,7 @@ func (s *DB) endSession(ctx context.Context, userID int64, token bool, id string
 		if token {
 			kind = eventTokenRevoked
 		}
-		return logSecurity(tx, securityEvent{kind: kind, userID: userID, detail: id})
+		return LogSecurity(tx, SecurityEvent{Kind: kind, UserID: userID, detail: id})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("end session of user %d: %w", userID, err)
@@ -220,14 +220,14 @@ func errNoSession() *models.Error {
 // EndOtherSessions ends all of the user's sessions except one and returns their hashes. API tokens stay.
 func (s *DB) EndOtherSessions(ctx context.Context, userID int64, keep [32]byte) (ended [][32]byte, err error) {
 	err = s.Transact(ctx, func(tx *Tx) error {
-		if _, err := lockStandings(tx, userID); err != nil {
+		if _, err := LockStandings(tx, userID); err != nil {
 			return err
 		}
-		ended, err = endSessions(tx, userID, matching("NOT is_token AND token_hash<>UNHEX(?)", hexOf(keep)))
+		ended, err = EndSessions(tx, userID, Matching("NOT is_token AND token_hash<>UNHEX(?)", HexOf(keep)))
 		if err != nil || len(ended) == 0 {
 			return err
 		}
-		return logSecurity(tx, securityEvent{kind: eventSessionEnded, userID: userID, detail: "all others"})
+		return LogSecurity(tx, SecurityEvent{Kind: eventSessionEnded, UserID: userID, detail: "all others"})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("end sessions of user %d: %w", userID, err)
@@ -252,10 +252,10 @@ func (s *DB) ChangePassword(
 		if updated.RowsAffected == 0 {
 			return models.Errorf(models.CodeForbidden, "The password was changed meanwhile.")
 		}
-		if ended, err = endSessions(tx, userID, matching("token_hash<>UNHEX(?)", hexOf(keep))); err != nil {
+		if ended, err = EndSessions(tx, userID, Matching("token_hash<>UNHEX(?)", HexOf(keep))); err != nil {
 			return err
 		}
-		return logSecurity(tx, securityEvent{kind: eventPassword, userID: userID})
+		return LogSecurity(tx, SecurityEvent{Kind: eventPassword, UserID: userID})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("change password of user %d: %w", userID, err)
@@ -263,19 +263,19 @@ func (s *DB) ChangePassword(
 	return ended, nil
 }
 
-// endSessions deletes those sessions and API tokens of a user that meet the conditions, and returns their hashes. The
+// EndSessions deletes those sessions and API tokens of a user that meet the conditions, and returns their hashes. The
 // caller holds the lock of the user. Otherwise two transactions that end the same sessions would find them before, and
 // miss them after, the other one, and retry each other beyond maxAttempts.
-func endSessions(tx *Tx, userID int64, which conditions) ([][32]byte, error) {
+func EndSessions(tx *Tx, userID int64, which Conditions) ([][32]byte, error) {
 	where := which.clone() // the transaction may be retried
-	where.add("user_id=?", userID)
+	where.Add("user_id=?", userID)
 	query := `
 		SELECT token_hash
 		FROM sessions
-		` + where.clause() + `
+		` + where.Clause() + `
 		ORDER BY token_hash`
 	var found []struct{ TokenHash []byte }
-	if err := tx.Raw(query, where.args...).Scan(&found).Error; err != nil {
+	if err := tx.Raw(query, where.Args...).Scan(&found).Error; err != nil {
 		return nil, err
 	}
 	ended := make([][32]byte, len(found))
@@ -287,7 +287,7 @@ func endSessions(tx *Tx, userID int64, which conditions) ([][32]byte, error) {
 	}
 	deleted, err := deleteSessions(tx, ended)
 	if err == nil && deleted != int64(len(ended)) {
-		err = errChangedMeanwhile // one of them has ended or has another hash
+		err = ErrChangedMeanwhile // one of them has ended or has another hash
 	}
 	if err != nil {
 		return nil, err
@@ -319,16 +319,16 @@ func (s *DB) DeleteSession(ctx context.Context, hash [32]byte) error {
 		WHERE token_hash=UNHEX(?)`
 	err := s.Transact(ctx, func(tx *Tx) error {
 		var userID int64
-		if err := tx.Raw(lock, hexOf(hash)).Scan(&userID).Error; err != nil || userID == 0 {
+		if err := tx.Raw(lock, HexOf(hash)).Scan(&userID).Error; err != nil || userID == 0 {
 			return err
 		}
-		if err := tx.Exec(remove, hexOf(hash)).Error; err != nil {
+		if err := tx.Exec(remove, HexOf(hash)).Error; err != nil {
 			return err
 		}
 		if err := sessionsChanged(tx, userID); err != nil {
 			return err
 		}
-		return logSecurity(tx, securityEvent{kind: eventLogout, userID: userID})
+		return LogSecurity(tx, SecurityEvent{Kind: eventLogout, UserID: userID})
 	})
 	if err != nil {
 		return fmt.Errorf("delete session: %w", err)

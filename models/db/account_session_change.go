@@ -51,7 +51,7 @@ func (s *DB) SessionChanges(
 		late := `
 			SELECT id, user_id
 			FROM session_changes
-			WHERE id IN (` + joinIDs(missing) + `)
+			WHERE id IN (` + JoinIDs(missing) + `)
 			ORDER BY id`
 		if err := s.Read(ctx).Raw(late).Scan(&changes).Error; err != nil {
 			return nil, fmt.Errorf("read late changes of sessions: %w", err)
@@ -147,7 +147,7 @@ func (s *DB) UseTokens(ctx context.Context, hashes [][32]byte) error {
 func hashList(hashes [][32]byte) string {
 	literals := make([]string, len(hashes))
 	for i, hash := range hashes {
-		literals[i] = "x'" + hexOf(hash) + "'"
+		literals[i] = "x'" + HexOf(hash) + "'"
 	}
 	slices.Sort(literals)
 	return strings.Join(literals, ",")

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/privacy"
 )
 
 // A login checks the password before it opens the session; meanwhile the password may have gone.
@@ -26,13 +27,13 @@ func TestLogin_failsAfterThePasswordChanged(t *testing.T) {
 	assert.Equal(t, models.CodeUnauthorized, models.ErrorCode(err))
 	_, err = store.ChangePassword(ctx, user.ID, "first", "third", keep)
 	assert.Equal(t, models.CodeForbidden, models.ErrorCode(err))
-	_, err = store.DeleteUser(ctx, user.ID, "first")
+	_, err = privacy.New(store).DeleteUser(ctx, user.ID, "first")
 	assert.Equal(t, models.CodeForbidden, models.ErrorCode(err))
 
 	user.PasswordHash = "second"
 	other, err := store.Login(ctx, user, "")
 	require.NoError(t, err)
-	ended, err = store.DeleteUser(ctx, user.ID, "second")
+	ended, err = privacy.New(store).DeleteUser(ctx, user.ID, "second")
 	require.NoError(t, err)
 	assert.ElementsMatch(t, [][32]byte{keep, models.HashToken(other)}, ended)
 	_, err = store.Login(ctx, user, "")
@@ -62,7 +63,7 @@ func TestDeleteUser_leavesAnAdmin(t *testing.T) {
 	var wg sync.WaitGroup
 	var errs [2]error
 	for i, u := range admins {
-		wg.Go(func() { _, errs[i] = store.DeleteUser(t.Context(), u.ID, "x") })
+		wg.Go(func() { _, errs[i] = privacy.New(store).DeleteUser(t.Context(), u.ID, "x") })
 	}
 	wg.Wait()
 	left := 0
@@ -74,10 +75,10 @@ func TestDeleteUser_leavesAnAdmin(t *testing.T) {
 	assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM users WHERE role=3 AND deleted_at IS NULL"))
 	exec(t, store, "UPDATE users SET banned_until='9999-12-31', ban_reason='Spam.'")
 	require.NoError(t, store.SetRole(t.Context(), newUser(t, store, "eve").ID, models.RoleAdmin))
-	_, err := store.DeleteUser(t.Context(), admins[left].ID, "x")
+	_, err := privacy.New(store).DeleteUser(t.Context(), admins[left].ID, "x")
 	assert.Equal(t, models.CodeBanned, models.ErrorCode(err))
 	exec(t, store, "UPDATE users SET banned_until='2001-01-01'")
-	_, err = store.DeleteUser(t.Context(), admins[left].ID, "x")
+	_, err = privacy.New(store).DeleteUser(t.Context(), admins[left].ID, "x")
 	require.NoError(t, err)
 	assert.Equal(
 		t,

@@ -6,9 +6,9 @@ import (
 	"likewise/models"
 )
 
-// standing is the part of an account that decides what its user may do and what others may do to it. It is read in a
+// Standing is the part of an account that decides what its user may do and what others may do to it. It is read in a
 // transaction that holds the row.
-type standing struct {
+type Standing struct {
 	ID           int64
 	Username     string
 	PasswordHash string
@@ -17,46 +17,46 @@ type standing struct {
 	BanReason    string
 }
 
-// ban returns the user's ban; nil if none is in force.
-func (u *standing) ban(now time.Time) *models.Ban {
+// Ban returns the user's ban; nil if none is in force.
+func (u *Standing) Ban(now time.Time) *models.Ban {
 	return models.BanAt(now, u.BannedUntil, u.BanReason)
 }
 
-// lockStandings reads users that were not deleted and locks them, by ascending id.
-func lockStandings(tx *Tx, ids ...int64) (map[int64]*standing, error) {
+// LockStandings reads users that were not deleted and locks them, by ascending id.
+func LockStandings(tx *Tx, ids ...int64) (map[int64]*Standing, error) {
 	query := `
 		SELECT id, username, password_hash, role, banned_until, ban_reason
 		FROM users FORCE INDEX (PRIMARY)
-		WHERE id IN (` + joinIDs(ids) + `) AND deleted_at IS NULL
+		WHERE id IN (` + JoinIDs(ids) + `) AND deleted_at IS NULL
 		ORDER BY id
 		FOR UPDATE`
-	var list []standing
+	var list []Standing
 	if err := tx.Raw(query).Scan(&list).Error; err != nil {
 		return nil, err
 	}
-	found := map[int64]*standing{}
+	found := map[int64]*Standing{}
 	for i := range list {
 		found[list[i].ID] = &list[i]
 	}
 	return found, nil
 }
 
-// requireRole returns CodeForbidden if the actor's role is below least, or the actor is banned or deleted (nil).
-func requireRole(tx *Tx, actor *standing, least models.Role) error {
-	if actor == nil || actor.Role < least || actor.ban(tx.Now) != nil {
+// RequireRole returns CodeForbidden if the actor's role is below least, or the actor is banned or deleted (nil).
+func RequireRole(tx *Tx, actor *Standing, least models.Role) error {
+	if actor == nil || actor.Role < least || actor.Ban(tx.Now) != nil {
 		return models.Errorf(models.CodeForbidden, "Your account no longer has the role %s.", least)
 	}
 	return nil
 }
 
-// lockActor locks the actor of an act that requires a role, and checks the role as it is now, even while a session is
+// LockActor locks the actor of an act that requires a role, and checks the role as it is now, even while a session is
 // cached with another one (CodeForbidden). It comes before all other locks of an act.
-func lockActor(tx *Tx, actor int64, least models.Role) error {
-	found, err := lockStandings(tx, actor)
+func LockActor(tx *Tx, actor int64, least models.Role) error {
+	found, err := LockStandings(tx, actor)
 	if err != nil {
 		return err
 	}
-	return requireRole(tx, found[actor], least)
+	return RequireRole(tx, found[actor], least)
 }
 
 // mayOverrule returns CodeForbidden if the decider's role is now above the actor's. The decisions of deleted accounts,
@@ -94,17 +94,26 @@ func mayOverruleBan(tx *Tx, actor, userID int64) error {
 // lockOutranked locks a moderator and the user whom they act on, and returns the user. It checks the moderator's role
 // as it is now, even while a session is cached with another one. CodeNotFound: the user does not exist. CodeForbidden:
 // the actor is not a moderator, or does not outrank the user (see Outranks).
-func lockOutranked(tx *Tx, actor, userID int64) (*standing, error) {
-	found, err := lockStandings(tx, actor, userID)
+func lockOutranked(tx *Tx, actor, userID int64) (*Standing, error) {
+	found, err := LockStandings(tx, actor, userID)
 	if err != nil {
 		return nil, err
 	}
 	moderator, user := found[actor], found[userID]
-	if err := requireRole(tx, moderator, models.RoleModerator); err != nil {
+	if err := RequireRole(tx, moderator, models.RoleModerator); err != nil {
 		return nil, err
 	}
 	if user == nil {
-		return nil, errNoUser()
+		return nil, ErrNoUser()
 	}
 	return user, models.Outranks(actor, moderator.Role, userID, user.Role)
+}
+
+// ErrBanned returns the error for a banned user who has authenticated.
+func ErrBanned(b models.Ban) *models.Error {
+	e := &models.Error{Code: models.CodeBanned, Message: "The account is banned.", Ban: &b}
+	if !b.Permanent() {
+		e.Message = "The account is banned until " + b.Until.UTC().Format(time.RFC3339) + "."
+	}
+	return e
 }

@@ -8,7 +8,7 @@ import (
 	"likewise/models"
 )
 
-var sqlFollowing, sqlMuted = literal(models.Following), literal(models.Muted)
+var sqlFollowing, sqlMuted = Literal(models.Following), Literal(models.Muted)
 
 // notMuted returns the condition that a user does not mute a post. Both are columns or placeholders.
 func notMuted(user, post string) string {
@@ -42,12 +42,12 @@ func (s *DB) SetSubscription(ctx context.Context, userID, postID int64, level mo
 		WHERE id=?`
 	err = s.Transact(ctx, func(tx *Tx) error {
 		// Under this lock, nobody else writes subscriptions of the user, and a plain INSERT is enough.
-		users, err := lockStandings(tx, userID)
+		users, err := LockStandings(tx, userID)
 		if err != nil {
 			return err
 		}
 		if users[userID] == nil {
-			return errNoUser()
+			return ErrNoUser()
 		}
 		var now struct {
 			ID    int64
@@ -104,7 +104,7 @@ func readThreadNews(tx *Tx, userID, postID, upTo int64, now time.Time) error {
 	update := `
 		UPDATE notifications FORCE INDEX (PRIMARY)
 		SET read_at=?
-		WHERE id IN (` + joinIDs(ascending(ids)) + `) AND read_at IS NULL`
+		WHERE id IN (` + JoinIDs(Ascending(ids)) + `) AND read_at IS NULL`
 	return tx.Exec(update, now).Error
 }
 
@@ -231,7 +231,7 @@ func (s *DB) notifyThese(ctx context.Context, news threadNews, followers []int64
 			) AS comment_id
 			FROM subscriptions f FORCE INDEX (idx_user_post)
 			STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=f.user_id AND u.deleted_at IS NULL
-			WHERE f.post_id=? AND f.user_id IN (` + joinIDs(followers) + `) AND f.level=` + sqlFollowing + `
+			WHERE f.post_id=? AND f.user_id IN (` + JoinIDs(followers) + `) AND f.level=` + sqlFollowing + `
 				AND ` + readUpTo + `<?
 				AND (
 					SELECT 1

@@ -47,13 +47,13 @@ func (s *DB) CreateToken(
 		if n >= models.MaxTokens {
 			return models.Errorf(models.CodeConflict, "You have %d tokens; revoke one first.", n)
 		}
-		err := tx.Exec(insert, userID, hexOf(hash), t.Name, uint8(t.Scopes), t.CreatedAt, t.ExpiresAt).Error
+		err := tx.Exec(insert, userID, HexOf(hash), t.Name, uint8(t.Scopes), t.CreatedAt, t.ExpiresAt).Error
 		if err != nil {
 			return err
 		}
 		tx.AnswerHas(models.HashNumber(t.TokenHash))
 		detail := models.SessionID(hash) + " " + t.Scopes.String()
-		return logSecurity(tx, securityEvent{kind: eventTokenCreated, userID: userID, detail: detail})
+		return LogSecurity(tx, SecurityEvent{Kind: eventTokenCreated, UserID: userID, detail: detail})
 	})
 	if err != nil {
 		return nil, "", fmt.Errorf("create token of user %d: %w", userID, err)
@@ -63,7 +63,7 @@ func (s *DB) CreateToken(
 
 // lockSession locks a user and checks that their session has not ended and that their role has the scopes.
 func lockSession(tx *Tx, userID int64, session [32]byte, scopes models.Scope) error {
-	found, err := lockStandings(tx, userID)
+	found, err := LockStandings(tx, userID)
 	if err != nil {
 		return err
 	}
@@ -72,11 +72,11 @@ func lockSession(tx *Tx, userID int64, session [32]byte, scopes models.Scope) er
 		FROM sessions
 		WHERE token_hash=UNHEX(?) AND user_id=? AND NOT is_token AND expires_at>?`
 	var sessions int
-	if err := tx.Raw(query, hexOf(session), userID, tx.Now).Scan(&sessions).Error; err != nil {
+	if err := tx.Raw(query, HexOf(session), userID, tx.Now).Scan(&sessions).Error; err != nil {
 		return err
 	}
 	user := found[userID]
-	if sessions == 0 || user == nil || user.ban(tx.Now) != nil {
+	if sessions == 0 || user == nil || user.Ban(tx.Now) != nil {
 		return models.Errorf(models.CodeUnauthorized, "The token is not valid.")
 	}
 	if scopes&models.ScopeModerate != 0 && user.Role < models.RoleModerator {
@@ -113,7 +113,7 @@ func (s *DB) ReissueToken(ctx context.Context, userID, number int64) (*models.AP
 		old := [32]byte(slices.Clone(t.TokenHash))
 		t.TokenHash = hash[:]
 		tx.AnswerHas(models.HashNumber(t.TokenHash))
-		return tx.Exec(update, hexOf(hash), hexOf(old)).Error
+		return tx.Exec(update, HexOf(hash), HexOf(old)).Error
 	})
 	if err != nil {
 		return nil, "", fmt.Errorf("reissue token of user %d: %w", userID, err)

@@ -86,7 +86,7 @@ func (s *DB) postsWithNews(
 ) (news []newsPost, rest *models.ListKey, err error) {
 	active := trail{
 		from:  "posts p FORCE INDEX (idx_status_active)",
-		where: matching("p.status=?", models.StatusNormal),
+		where: Matching("p.status=?", models.StatusNormal),
 		time:  "p.active_at",
 		id:    "p.id",
 	}
@@ -104,10 +104,10 @@ func (s *DB) postsWithNews(
 			STRAIGHT_JOIN posts p FORCE INDEX (PRIMARY) ON p.id=k.post_id`
 		sourceArgs = []any{userID, userID}
 	}
-	visible := func(where conditions, limit int) *gorm.DB {
-		where.add(notBlocked("p.user_id"), userID)
-		where.add("COALESCE(q.level, " + literal(models.NotSubscribed) + ")<>" + sqlMuted)
-		where.add("(m.post_id IS NOT NULL OR q.level=" + sqlFollowing + ")")
+	visible := func(where Conditions, limit int) *gorm.DB {
+		where.Add(notBlocked("p.user_id"), userID)
+		where.Add("COALESCE(q.level, " + Literal(models.NotSubscribed) + ")<>" + sqlMuted)
+		where.Add("(m.post_id IS NOT NULL OR q.level=" + sqlFollowing + ")")
 		query := `
 		SELECT ` + ViewSummary.columns() + `, o.read_to, o.fresh
 		FROM (
@@ -122,7 +122,7 @@ func (s *DB) postsWithNews(
 				WHERE c.post_id=p.id
 				ORDER BY c.post_id DESC, c.id DESC
 				LIMIT 1) AND n.id>COALESCE(m.comment_id, 0)
-			` + where.clause() + `
+			` + where.Clause() + `
 			ORDER BY p.active_at DESC, p.id DESC
 			LIMIT ?
 		) o

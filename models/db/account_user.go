@@ -11,8 +11,8 @@ import (
 	"likewise/models"
 )
 
-// authorColumns reads the user u as an Author that is embedded with the prefix author_.
-const authorColumns = `u.id AS author_id, u.username AS author_username,
+// AuthorColumns reads the user u as an Author that is embedded with the prefix author_.
+const AuthorColumns = `u.id AS author_id, u.username AS author_username,
 			u.display_name AS author_display_name, u.avatar_url AS author_avatar_url`
 
 // CreateUser creates an account and sets its id and times. CodeConflict, with the field: the name or the address is
@@ -22,7 +22,7 @@ func (s *DB) CreateUser(ctx context.Context, u *models.User) error {
 		if err := createUser(tx, u); err != nil {
 			return err
 		}
-		return logSecurity(tx, securityEvent{kind: eventAccountCreated, userID: u.ID})
+		return LogSecurity(tx, SecurityEvent{Kind: eventAccountCreated, UserID: u.ID})
 	}))
 }
 
@@ -74,7 +74,8 @@ func errTaken(field string) *models.Error {
 		Fields: []models.FieldError{models.Broken(models.FieldTaken, "is taken").In(field)}}
 }
 
-func errNoUser() *models.Error { return models.Errorf(models.CodeNotFound, "There is no such user.") }
+// ErrNoUser returns the error of a user who does not exist.
+func ErrNoUser() *models.Error { return models.Errorf(models.CodeNotFound, "There is no such user.") }
 
 // UserByID reads an account. CodeNotFound: it does not exist or was deleted.
 func (s *DB) UserByID(ctx context.Context, id int64) (*models.User, error) {
@@ -93,7 +94,7 @@ func (s *DB) UserByLogin(ctx context.Context, login string) (*models.User, error
 	}
 	user, err := s.userWhere(ctx, column+"=?", login)
 	if err == nil && !of(user) {
-		return nil, errNoUser()
+		return nil, ErrNoUser()
 	}
 	return user, err
 }
@@ -102,7 +103,7 @@ func (s *DB) userWhere(ctx context.Context, condition string, arg any) (*models.
 	var u models.User
 	err := s.Read(ctx).Where(condition+" AND deleted_at IS NULL", arg).Take(&u).Error
 	if errors.Is(err, gorm.ErrRecordNotFound) {
-		return nil, errNoUser()
+		return nil, ErrNoUser()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read user: %w", err)
@@ -121,7 +122,7 @@ func (s *DB) PublicUserByID(ctx context.Context, viewer, id int64) (*models.Publ
 func (s *DB) PublicUserByName(ctx context.Context, viewer int64, name string) (*models.PublicUser, error) {
 	user, err := s.publicUser(ctx, viewer, "u.username=?", name)
 	if err == nil && !strings.EqualFold(user.Author.Username, name) { // as in UserByLogin
-		return nil, errNoUser()
+		return nil, ErrNoUser()
 	}
 	return user, err
 }
@@ -158,7 +159,7 @@ func (s *DB) UsersByPrefix(ctx context.Context, viewer int64, prefix string, lim
 
 func (s *DB) publicUser(ctx context.Context, viewer int64, condition string, arg any) (*models.PublicUser, error) {
 	query := `
-		SELECT ` + authorColumns + `, u.role, u.bio, u.created_at, u.followers_count,
+		SELECT ` + AuthorColumns + `, u.role, u.bio, u.created_at, u.followers_count,
 			(SELECT COUNT(*) FROM posts p WHERE p.user_id=u.id AND p.status=?) AS posts_count,
 			(SELECT COUNT(*) FROM comments c WHERE c.user_id=u.id AND c.status=?) AS comments_count,
 			(SELECT COUNT(*) FROM follows f WHERE f.user_id=u.id) AS following_count,
@@ -172,7 +173,7 @@ func (s *DB) publicUser(ctx context.Context, viewer int64, condition string, arg
 		return nil, fmt.Errorf("read user: %w", read.Error)
 	}
 	if read.RowsAffected == 0 {
-		return nil, errNoUser()
+		return nil, ErrNoUser()
 	}
 	return &u, nil
 }
@@ -188,28 +189,7 @@ func (s *DB) UserExists(ctx context.Context, id int64) error {
 		return fmt.Errorf("read user %d: %w", id, err)
 	}
 	if n == 0 {
-		return errNoUser()
-	}
-	return nil
-}
-
-// UpdateProfile replaces the profile of a user. Of two concurrent updates, the later one stays.
-func (s *DB) UpdateProfile(ctx context.Context, userID int64, p models.Profile) error {
-	const update = `
-		UPDATE users
-		SET display_name=NULLIF(?,''), bio=?, avatar_url=NULLIF(?,'')
-		WHERE id=? AND deleted_at IS NULL`
-	err := s.Transact(ctx, func(tx *Tx) error {
-		if err := tx.Exec(update, p.DisplayName, p.Bio, p.AvatarURL, userID).Error; err != nil {
-			return err
-		}
-		if err := setImageUses(tx, userSubject(userID), []int64{userID}, p.AvatarURL); err != nil {
-			return err
-		}
-		return sessionsChanged(tx, userID) // which hold the name
-	})
-	if err != nil {
-		return fmt.Errorf("update profile of user %d: %w", userID, err)
+		return ErrNoUser()
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ func (s *DB) Viewpoints(ctx context.Context, viewers []int64) (map[int64]models.
 			EXISTS (SELECT 1 FROM read_marks r WHERE r.user_id=u.id) OR
 				EXISTS (SELECT 1 FROM subscriptions w WHERE w.user_id=u.id) AS standings
 		FROM users u FORCE INDEX (PRIMARY)
-		WHERE u.id IN (` + joinIDs(viewers) + `)`
+		WHERE u.id IN (` + JoinIDs(viewers) + `)`
 	var rows []struct {
 		ID   int64
 		View models.Viewpoint `gorm:"embedded"`

@@ -41,9 +41,9 @@ func errNoClaim() *models.Error { return models.Errorf(models.CodeNotFound, "The
 // Claims lists the claims of a user, latest first: at most limit with ids below before (0 for the first page). It
 // includes ended ones.
 func (s *DB) Claims(ctx context.Context, userID, before int64, limit int) ([]models.HeldClaim, error) {
-	where := matching("c.user_id=?", userID)
-	where.addIf(before > 0, "c.id<?", before)
-	query := fmt.Sprintf(heldClaims, "idx_user_id", where.clause()) + `
+	where := Matching("c.user_id=?", userID)
+	where.AddIf(before > 0, "c.id<?", before)
+	query := fmt.Sprintf(heldClaims, "idx_user_id", where.Clause()) + `
 		ORDER BY c.id DESC
 		LIMIT ?`
 	list := []models.HeldClaim{}
@@ -63,7 +63,7 @@ func (s *DB) ClaimsAmong(ctx context.Context, userID int64, drops []int64) (map[
 	query := `
 		SELECT ` + claimColumns + `
 		FROM claims c FORCE INDEX (PRIMARY)
-		WHERE c.drop_id IN (` + joinIDs(ascending(drops)) + `) AND c.user_id=?`
+		WHERE c.drop_id IN (` + JoinIDs(Ascending(drops)) + `) AND c.user_id=?`
 	var found []models.Claim
 	if err := s.Read(ctx).Raw(query, userID).Scan(&found).Error; err != nil {
 		return nil, fmt.Errorf("read claims of user %d: %w", userID, err)
@@ -78,17 +78,17 @@ func (s *DB) ClaimsAmong(ctx context.Context, userID int64, drops []int64) (map[
 // ClaimsOfDrop lists the claims to a drop, latest first: at most limit with ids below before (0 for the first page). It
 // includes ended ones, and those to drops of deleted posts.
 func (s *DB) ClaimsOfDrop(ctx context.Context, dropID, before int64, limit int) ([]models.ClaimOfDrop, error) {
-	where := matching("c.drop_id=?", dropID)
-	where.addIf(before > 0, "c.id<?", before)
+	where := Matching("c.drop_id=?", dropID)
+	where.AddIf(before > 0, "c.id<?", before)
 	query := `
-		SELECT ` + claimColumns + `, ` + authorColumns + `
+		SELECT ` + claimColumns + `, ` + AuthorColumns + `
 		FROM claims c FORCE INDEX (idx_drop_id)
 		STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=c.user_id
-		` + where.clause() + `
+		` + where.Clause() + `
 		ORDER BY c.id DESC
 		LIMIT ?`
 	list := []models.ClaimOfDrop{}
-	if err := s.Read(ctx).Raw(query, append(where.args, limit)...).Scan(&list).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, append(where.Args, limit)...).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("list claims to drop %d: %w", dropID, err)
 	}
 	return list, nil
@@ -196,8 +196,8 @@ func (s *DB) ExpireClaims(ctx context.Context) (expired, warned int, err error) 
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(over)) {
-		where := matching("user_id IN (" + joinIDs(ascending(over[id])) + ")")
-		where.add("state=? AND expires_at<=?", models.StateReserved, now)
+		where := Matching("user_id IN (" + JoinIDs(Ascending(over[id])) + ")")
+		where.Add("state=? AND expires_at<=?", models.StateReserved, now)
 		n, err := s.endClaims(ctx, id, models.StateExpired, "", where)
 		if expired += n; err != nil {
 			return expired, warned, fmt.Errorf("expire claims to drop %d: %w", id, err)
@@ -214,7 +214,7 @@ func (s *DB) ExpireClaims(ctx context.Context) (expired, warned int, err error) 
 
 // endClaims ends those live claims to a drop that meet the conditions, in a transaction, and returns their number.
 func (s *DB) endClaims(
-	ctx context.Context, dropID int64, state models.ClaimState, reason string, where conditions,
+	ctx context.Context, dropID int64, state models.ClaimState, reason string, where Conditions,
 ) (n int, err error) {
 	err = s.Transact(ctx, func(tx *Tx) error {
 		if err := holdMode(tx); err != nil {
@@ -232,15 +232,15 @@ func (s *DB) endClaims(
 // endLocked is endClaims for a drop that the transaction has locked. The count and the rows change by the same number.
 // Without a gate, there is nothing to release.
 func endLocked(
-	tx *Tx, dropID int64, state models.ClaimState, reason string, where conditions,
+	tx *Tx, dropID int64, state models.ClaimState, reason string, where Conditions,
 ) (n int, err error) {
 	now := tx.Now.Truncate(time.Millisecond)
 	where = where.clone()
-	where.add("drop_id=? AND state IN (?,?)", dropID, models.StateReserved, models.StateConfirmed)
+	where.Add("drop_id=? AND state IN (?,?)", dropID, models.StateReserved, models.StateConfirmed)
 	end := `
 		UPDATE claims FORCE INDEX (PRIMARY)
 		SET state=?, reason=?, ended_at=?, due_at=NULL, to_release=?
-		` + where.clause()
+		` + where.Clause()
 	ended := tx.Exec(end, where.between([]any{state, reason, now, !tx.store.direct.Load()})...)
 	if ended.Error != nil || ended.RowsAffected == 0 {
 		return 0, ended.Error
@@ -259,7 +259,7 @@ func endLocked(
 // warnClaims warns users that their claims to a drop expire soon, each once: the time of the warning is replaced by
 // that of the expiry in the same transaction.
 func (s *DB) warnClaims(ctx context.Context, dropID int64, users []int64, now time.Time) (n int, err error) {
-	list := joinIDs(ascending(users))
+	list := JoinIDs(Ascending(users))
 	lock := `
 		SELECT id
 		FROM claims FORCE INDEX (PRIMARY)
@@ -275,7 +275,7 @@ func (s *DB) warnClaims(ctx context.Context, dropID int64, users []int64, now ti
 		update := `
 			UPDATE claims FORCE INDEX (PRIMARY)
 			SET due_at=expires_at
-			WHERE drop_id=? AND user_id IN (` + list + `) AND id IN (` + joinIDs(ids) + `)`
+			WHERE drop_id=? AND user_id IN (` + list + `) AND id IN (` + JoinIDs(ids) + `)`
 		if err := tx.Exec(update, dropID).Error; err != nil {
 			return err
 		}
@@ -285,7 +285,7 @@ func (s *DB) warnClaims(ctx context.Context, dropID int64, users []int64, now ti
 			FROM claims c FORCE INDEX (idx_id)
 			JOIN drops d ON d.id=c.drop_id
 			JOIN users u ON u.id=c.user_id AND u.deleted_at IS NULL
-			WHERE c.id IN (` + joinIDs(ids) + `)` + notificationOnce
+			WHERE c.id IN (` + JoinIDs(ids) + `)` + notificationOnce
 		return tx.Exec(notify, models.NotifyExpiring, models.WholeSeconds(now)).Error
 	})
 	return n, err
@@ -301,12 +301,12 @@ func (s *DB) VoidClaims(ctx context.Context, v models.ClaimVoid) (voided int, er
 	if err := models.ValidateReason(v.Reason); err != nil {
 		return 0, err
 	}
-	where := matching("user_id=? AND state IN (?,?)", v.UserID, models.StateReserved, models.StateConfirmed)
-	where.addIf(v.DropID != 0, "drop_id=?", v.DropID)
+	where := Matching("user_id=? AND state IN (?,?)", v.UserID, models.StateReserved, models.StateConfirmed)
+	where.AddIf(v.DropID != 0, "drop_id=?", v.DropID)
 	find := `
 		SELECT drop_id
 		FROM claims FORCE INDEX (idx_user_id)
-		` + where.clause() + `
+		` + where.Clause() + `
 		ORDER BY id DESC
 		LIMIT ?`
 	err = s.Transact(ctx, func(tx *Tx) error {
@@ -324,13 +324,13 @@ func (s *DB) VoidClaims(ctx context.Context, v models.ClaimVoid) (voided int, er
 		if _, err := lockDrops(tx, drops); err != nil {
 			return err
 		}
-		for _, id := range ascending(drops) {
-			n, err := endLocked(tx, id, models.StateVoided, models.ReasonModerator, matching("user_id=?", v.UserID))
+		for _, id := range Ascending(drops) {
+			n, err := endLocked(tx, id, models.StateVoided, models.ReasonModerator, Matching("user_id=?", v.UserID))
 			if voided += n; err != nil {
 				return err
 			}
 		}
-		err := logModeration(tx, moderationAct{
+		err := LogModeration(tx, ModerationAct{
 			ActorID: v.ActorID, Action: "user.void_claims", TargetType: "user", TargetID: v.UserID, Reason: v.Reason,
 			After: map[string]any{"drop_id": v.DropID, "voided": voided},
 		})
@@ -345,8 +345,8 @@ func (s *DB) VoidClaims(ctx context.Context, v models.ClaimVoid) (voided int, er
 	return voided, nil
 }
 
-// endClaimsOf voids all live claims of a user, in one transaction for each drop.
-func (s *DB) endClaimsOf(ctx context.Context, userID int64, reason string) (n int, err error) {
+// EndClaimsOf voids all live claims of a user, in one transaction for each drop.
+func (s *DB) EndClaimsOf(ctx context.Context, userID int64, reason string) (n int, err error) {
 	const find = `
 		SELECT id, drop_id
 		FROM claims FORCE INDEX (idx_user_id)
@@ -356,18 +356,18 @@ func (s *DB) endClaimsOf(ctx context.Context, userID int64, reason string) (n in
 	for after := int64(0); ; {
 		var found []struct{ ID, DropID int64 }
 		read := s.Read(ctx).Raw(find, userID, models.StateReserved, models.StateConfirmed, after,
-			purgeBatch).Scan(&found)
+			PurgeBatch).Scan(&found)
 		if read.Error != nil {
 			return n, read.Error
 		}
 		for _, f := range found {
-			some, err := s.endClaims(ctx, f.DropID, models.StateVoided, reason, matching("user_id=?", userID))
+			some, err := s.endClaims(ctx, f.DropID, models.StateVoided, reason, Matching("user_id=?", userID))
 			if n += some; err != nil {
 				return n, err
 			}
 			after = f.ID
 		}
-		if len(found) < purgeBatch {
+		if len(found) < PurgeBatch {
 			return n, nil
 		}
 	}
@@ -423,7 +423,7 @@ func (s *DB) ClearCold(ctx context.Context, drop models.ColdDrop, cold func() (b
 			released := `
 				UPDATE claims FORCE INDEX (PRIMARY)
 				SET to_release=0
-				WHERE drop_id=? AND user_id IN (` + joinIDs(ascending(users)) + `) AND id IN (` + joinIDs(ids) + `)`
+				WHERE drop_id=? AND user_id IN (` + JoinIDs(Ascending(users)) + `) AND id IN (` + JoinIDs(ids) + `)`
 			if err := tx.Exec(released, drop.ID).Error; err != nil {
 				return err
 			}

@@ -1,7 +1,6 @@
 package db
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,9 +11,6 @@ import (
 
 	"likewise/models"
 )
-
-// errBadClaim means that the events of claims contradict MySQL, so that a retry cannot succeed (see IsBadData).
-var errBadClaim = errors.New("the event contradicts the rows")
 
 // dropUser is the primary key of a claim.
 type dropUser struct{ DropID, UserID int64 }
@@ -39,11 +35,11 @@ type lockedDrop struct {
 // their number, holds this lock.
 func lockDrops(tx *Tx, ids []int64) (map[int64]*lockedDrop, error) {
 	drops := make(map[int64]*lockedDrop, len(ids))
-	for some := range slices.Chunk(ascending(ids), lockedAtOnce) {
+	for some := range slices.Chunk(Ascending(ids), lockedAtOnce) {
 		query := `
 			SELECT id, post_id, stock, claimed, confirm_within, version, sent_version
 			FROM drops FORCE INDEX (PRIMARY)
-			WHERE id IN (` + joinIDs(some) + `)
+			WHERE id IN (` + JoinIDs(some) + `)
 			ORDER BY id
 			FOR UPDATE`
 		var rows []*lockedDrop
@@ -124,17 +120,17 @@ func (b *claimBatch) read(tx *Tx, events []models.Event) error {
 	if b.rows, err = readClaims(tx.DB, users); err != nil {
 		return err
 	}
-	if err := b.checkOwners(tx, ascending(taken)); err != nil {
+	if err := b.checkOwners(tx, Ascending(taken)); err != nil {
 		return err
 	}
 	var posts []int64
 	for _, d := range b.drops {
 		posts = append(posts, d.PostID)
 	}
-	if b.posts, err = idsWhere(tx, "posts", matching("status=?", models.StatusNormal), ascending(posts)); err != nil {
+	if b.posts, err = idsWhere(tx, "posts", Matching("status=?", models.StatusNormal), Ascending(posts)); err != nil {
 		return err
 	}
-	b.users, err = idsWhere(tx, "users", matching("deleted_at IS NULL"), ascending(takers))
+	b.users, err = idsWhere(tx, "users", Matching("deleted_at IS NULL"), Ascending(takers))
 	return err
 }
 
@@ -162,13 +158,13 @@ func readClaims(db *gorm.DB, users map[int64][]int64) (map[dropUser]*claimRow, e
 		return nil
 	}
 	for _, id := range slices.Sorted(maps.Keys(users)) {
-		for some := range slices.Chunk(ascending(users[id]), readUsers) {
+		for some := range slices.Chunk(Ascending(users[id]), ReadUsers) {
 			if pairs > 0 && pairs+len(some) > readPairs {
 				if err := read(); err != nil {
 					return nil, err
 				}
 			}
-			where = append(where, fmt.Sprintf("(c.drop_id=%d AND c.user_id IN (%s))", id, joinIDs(some)))
+			where = append(where, fmt.Sprintf("(c.drop_id=%d AND c.user_id IN (%s))", id, JoinIDs(some)))
 			pairs += len(some)
 		}
 	}
@@ -178,11 +174,11 @@ func readClaims(db *gorm.DB, users map[int64][]int64) (map[dropUser]*claimRow, e
 // checkOwners returns errBadClaim if one of the claims that the events take is that of another user or drop. The row
 // would otherwise be overwritten.
 func (b *claimBatch) checkOwners(tx *Tx, taken []int64) error {
-	for some := range slices.Chunk(taken, readUsers) {
+	for some := range slices.Chunk(taken, ReadUsers) {
 		query := `
 			SELECT id, drop_id, user_id
 			FROM claims FORCE INDEX (idx_id)
-			WHERE id IN (` + joinIDs(some) + `)`
+			WHERE id IN (` + JoinIDs(some) + `)`
 		var found []struct {
 			ID  int64
 			Key dropUser `gorm:"embedded"`
@@ -201,17 +197,17 @@ func (b *claimBatch) checkOwners(tx *Tx, taken []int64) error {
 }
 
 // idsWhere returns those ids of a table whose rows meet the conditions.
-func idsWhere(tx *Tx, table string, where conditions, ids []int64) (map[int64]bool, error) {
+func idsWhere(tx *Tx, table string, where Conditions, ids []int64) (map[int64]bool, error) {
 	found := make(map[int64]bool, len(ids))
-	for some := range slices.Chunk(ids, readUsers) {
+	for some := range slices.Chunk(ids, ReadUsers) {
 		where := where.clone()
-		where.add("id IN (" + joinIDs(some) + ")")
+		where.Add("id IN (" + JoinIDs(some) + ")")
 		query := `
 			SELECT id
 			FROM ` + table + ` FORCE INDEX (PRIMARY)
-			` + where.clause()
+			` + where.Clause()
 		var list []int64
-		if err := tx.Raw(query, where.args...).Scan(&list).Error; err != nil {
+		if err := tx.Raw(query, where.Args...).Scan(&list).Error; err != nil {
 			return nil, fmt.Errorf("read %s: %w", table, err)
 		}
 		for _, id := range list {
@@ -304,9 +300,6 @@ func (r *claimRow) end(state models.ClaimState, reason string, at time.Time) {
 	}
 }
 
-// writtenClaims is the number of rows that one statement writes.
-const writtenClaims = 5000
-
 // write writes the rows that the events changed, and notifies the users of claims that are confirmed or rejected. The
 // drops are locked, so no other transaction writes rows of theirs, except to confirm claims.
 func (b *claimBatch) write(tx *Tx) error {
@@ -365,14 +358,6 @@ func writeClaims(tx *Tx, rows []*claimRow) error {
 	return nil
 }
 
-// sqlTime formats a time as a literal of SQL.
-func sqlTime(t *time.Time) string {
-	if t == nil {
-		return "NULL"
-	}
-	return "'" + t.UTC().Format(sqlMillis) + "'"
-}
-
 // count changes the counts and sent versions of the drops. The condition is the last line of defence: if any other
 // writer broke the lock, the whole batch is rolled back rather than oversell.
 func (b *claimBatch) count(tx *Tx) error {
@@ -394,20 +379,20 @@ func (b *claimBatch) count(tx *Tx) error {
 		return nil
 	}
 	var set []string
-	var where conditions
-	where.add("id IN (" + joinIDs(ascending(ids)) + ")")
+	var where Conditions
+	where.Add("id IN (" + JoinIDs(Ascending(ids)) + ")")
 	if len(sent) > 0 {
 		set = append(set, "sent_version=GREATEST(sent_version, "+caseOf(sent, "0")+")")
 	}
 	if len(claimed) > 0 {
 		n := caseOf(claimed, "0")
 		set = append(set, "claimed=claimed+"+n)
-		where.add("claimed+" + n + " BETWEEN 0 AND stock")
+		where.Add("claimed+" + n + " BETWEEN 0 AND stock")
 	}
 	update := tx.Exec(`
 		UPDATE drops FORCE INDEX (PRIMARY)
 		SET ` + strings.Join(set, ", ") + `
-		` + where.clause())
+		` + where.Clause())
 	if update.Error != nil {
 		return fmt.Errorf("count claims: %w", update.Error)
 	}

@@ -93,7 +93,7 @@ func refusal(tx *Tx, dropID int64, at time.Time) error {
 	if err := d.Refusal(at); err != nil {
 		return err
 	}
-	return errChangedMeanwhile // it has room again
+	return ErrChangedMeanwhile // it has room again
 }
 
 // takeRow writes the row of a new claim: a new one, or that of the user's ended claim old. The count is changed, so the
@@ -110,14 +110,14 @@ func takeRow(tx *Tx, r *claimRow, old int64) error {
 		err := tx.Exec(insert,
 			r.DropID, r.UserID, r.ID, r.State, r.CreatedAt, r.ExpiresAt, r.ConfirmedAt, r.DueAt).Error
 		if models.MySQLCode(err) == errDuplicateKey {
-			return errChangedMeanwhile
+			return ErrChangedMeanwhile
 		}
 		return err
 	}
 	update := tx.Exec(takeOver, r.ID, r.State, r.CreatedAt, r.ExpiresAt, r.ConfirmedAt, r.DueAt,
 		r.DropID, r.UserID, old, models.StateReserved, models.StateConfirmed)
 	if update.Error == nil && update.RowsAffected == 0 {
-		return errChangedMeanwhile
+		return ErrChangedMeanwhile
 	}
 	return update.Error
 }
@@ -172,14 +172,14 @@ func (s *DB) ReturnDirect(ctx context.Context, userID, id int64) (*models.Claim,
 				return err
 			}
 			if open {
-				return errChangedMeanwhile // another request has returned the last claim
+				return ErrChangedMeanwhile // another request has returned the last claim
 			}
 			return models.ErrDropEnded()
 		}
 		ended := tx.Exec(end, models.StateReturned, now, c.DropID, userID, id, models.StateReserved,
 			models.StateConfirmed)
 		if ended.Error == nil && ended.RowsAffected == 0 {
-			return errChangedMeanwhile
+			return ErrChangedMeanwhile
 		}
 		c.State, c.EndedAt = models.StateReturned, &now
 		return ended.Error

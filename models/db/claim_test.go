@@ -16,6 +16,8 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/privacy"
+	"likewise/models/webhooks"
 )
 
 // claimSite is a claimLog with a clock that the test moves.
@@ -30,7 +32,8 @@ func newClaimSite(t testing.TB, users int) claimSite {
 	now := past.Add(time.Hour)
 	dsn := testkit.Database(t)
 	store, err := db.Open(t.Context(), dsn, db.Options{
-		Now: func() time.Time { return now },
+		Describe: webhooks.Describe,
+		Now:      func() time.Time { return now },
 		Retried: func(cause db.RetryCause) {
 			if cause == db.RetryDeadlock {
 				t.Error("a deadlock")
@@ -289,13 +292,13 @@ func TestClaims_lists(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, one.DropTitle)
 
-	items, err := l.store.ExportItems(t.Context(), l.users[0], "claims", models.ListKey{}, 10)
+	items, err := privacy.New(l.store).ExportItems(t.Context(), l.users[0], "claims", models.ListKey{}, 10)
 	require.NoError(t, err)
 	require.Len(t, items, 2)
 	text, err := json.Marshal(items[1].Value)
 	require.NoError(t, err)
 	assert.Contains(t, string(text), `"id":"103"`)
-	items, err = l.store.ExportItems(t.Context(), l.post.Author.ID, "drops", models.ListKey{ID: a.ID}, 10)
+	items, err = privacy.New(l.store).ExportItems(t.Context(), l.post.Author.ID, "drops", models.ListKey{ID: a.ID}, 10)
 	require.NoError(t, err)
 	assert.Len(t, items, 1)
 }
@@ -343,7 +346,8 @@ func TestClaims_expireByTheClockOfRedis(t *testing.T) {
 	}
 	l.store.UseLikeClock(clock)
 	cron, err := db.Open(t.Context(), l.dsn, db.Options{
-		Now: func() time.Time { return accepted.Add(20 * time.Hour) }})
+		Describe: webhooks.Describe,
+		Now:      func() time.Time { return accepted.Add(20 * time.Hour) }})
 	require.NoError(t, err)
 	defer cron.Close()
 	cron.UseLikeClock(clock)
@@ -384,7 +388,8 @@ func TestExpireClaims_eachOnce(t *testing.T) {
 	l.apply(events...)
 	// One process has reached the end of the time, the others have not.
 	late, err := db.Open(t.Context(), l.dsn, db.Options{
-		Now: func() time.Time { return past.Add(time.Hour + time.Minute) }})
+		Describe: webhooks.Describe,
+		Now:      func() time.Time { return past.Add(time.Hour + time.Minute) }})
 	require.NoError(t, err)
 	defer late.Close()
 	var all sync.WaitGroup
@@ -562,9 +567,9 @@ func TestPurgeUser_endsTheClaims(t *testing.T) {
 	l := newClaimSite(t, 2)
 	a, b := l.drop(models.DropSettings{Stock: 3}), l.drop(models.DropSettings{Stock: 3, ConfirmWithin: 60})
 	l.apply(l.take(a.ID, l.users[0], 100), l.take(b.ID, l.users[0], 101), l.take(a.ID, l.users[1], 102))
-	_, err := l.store.DeleteUser(t.Context(), l.users[0], "")
+	_, err := privacy.New(l.store).DeleteUser(t.Context(), l.users[0], "")
 	require.NoError(t, err)
-	deleted, err := l.store.PurgeUser(t.Context(), l.users[0])
+	deleted, err := privacy.New(l.store).PurgeUser(t.Context(), l.users[0])
 	require.NoError(t, err)
 	assert.True(t, deleted)
 	assert.Equal(t, "100 voided account_deleted release", l.row(a.ID, l.users[0]))

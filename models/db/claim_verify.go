@@ -12,7 +12,7 @@ import (
 // TallyDrops counts the live claims of at most limit drops with ids above after, in the order of their ids. As with
 // Tally, LockedDropTally has to confirm a difference.
 func (s *DB) TallyDrops(ctx context.Context, after int64, limit int) ([]models.DropTally, error) {
-	return tallyDrops(s.Read(ctx), matching("d.id>?", after), limit)
+	return tallyDrops(s.Read(ctx), Matching("d.id>?", after), limit)
 }
 
 // TallyDrop is TallyDrops for one drop. ok is false if the drop has no row.
@@ -33,7 +33,7 @@ func (s *DB) LockedDropTally(ctx context.Context, id int64) (t models.DropTally,
 }
 
 func tallyDrop(db *gorm.DB, id int64) (t models.DropTally, ok bool, err error) {
-	list, err := tallyDrops(db, matching("d.id=?", id), 1)
+	list, err := tallyDrops(db, Matching("d.id=?", id), 1)
 	if err != nil || len(list) == 0 {
 		return models.DropTally{}, false, err
 	}
@@ -42,16 +42,16 @@ func tallyDrop(db *gorm.DB, id int64) (t models.DropTally, ok bool, err error) {
 
 // TallyDropsOfShard is TallyDrops for the drops of one shard.
 func (s *DB) TallyDropsOfShard(ctx context.Context, shard int, after int64, limit int) ([]models.DropTally, error) {
-	return tallyDrops(s.Read(ctx), matching("d.id>? AND MOD(d.id,?)=?", after, s.shards, shard), limit)
+	return tallyDrops(s.Read(ctx), Matching("d.id>? AND MOD(d.id,?)=?", after, s.shards, shard), limit)
 }
 
-func tallyDrops(db *gorm.DB, where conditions, limit int) ([]models.DropTally, error) {
+func tallyDrops(db *gorm.DB, where Conditions, limit int) ([]models.DropTally, error) {
 	query := `
 		SELECT d.id, p.status=? AS open, d.stock, d.claimed, d.unsent,
 			(SELECT COUNT(*) FROM claims c WHERE c.drop_id=d.id AND c.state IN (?,?)) AS live_rows
 		FROM drops d FORCE INDEX (PRIMARY)
 		STRAIGHT_JOIN posts p ON p.id=d.post_id
-		` + where.clause() + `
+		` + where.Clause() + `
 		ORDER BY d.id
 		LIMIT ?`
 	var list []models.DropTally

@@ -25,7 +25,7 @@ func (s *DB) StrangeClaims(ctx context.Context, limit int) (list []models.Strang
 // EndStrangeClaim voids a claim as the deletion of its account would have, so that its share of the stock comes back.
 // With a gate, the job that releases ended claims takes it from there.
 func (s *DB) EndStrangeClaim(ctx context.Context, c models.StrangeClaim) error {
-	which := matching("user_id=? AND id=?", c.UserID, c.ID)
+	which := Matching("user_id=? AND id=?", c.UserID, c.ID)
 	if _, err := s.endClaims(ctx, c.DropID, models.StateVoided, models.ReasonAccountDeleted, which); err != nil {
 		return fmt.Errorf("end claim %d: %w", c.ID, err)
 	}

@@ -10,9 +10,9 @@ import (
 	"likewise/models/search"
 )
 
-// commentColumns are the columns of a Comment. They have one placeholder, the viewer's id.
-var commentColumns = `
-	c.id, c.post_id, c.parent_id, ` + authorColumns + `, c.depth, c.content, c.likes_count, c.replies_count,
+// CommentColumns are the columns of a Comment. They have one placeholder, the viewer's id.
+var CommentColumns = `
+	c.id, c.post_id, c.parent_id, ` + AuthorColumns + `, c.depth, c.content, c.likes_count, c.replies_count,
 	c.status, c.version, c.created_at, c.updated_at,
 	(` + commentReplied + `) AS more,
 	` + isBlocked("c.user_id") + ` AS blocked`
@@ -179,7 +179,7 @@ func (s *DB) CommentByID(ctx context.Context, viewer, id int64) (*models.Comment
 func readComment(db *gorm.DB, viewer, id int64) (*models.Comment, error) {
 	var c models.Comment
 	query := `
-		SELECT ` + commentColumns + `
+		SELECT ` + CommentColumns + `
 		FROM comments c
 		JOIN users u ON u.id=c.user_id
 		JOIN posts p ON p.id=c.post_id AND p.status=?
@@ -272,7 +272,7 @@ func (s *DB) commentListOpen(ctx context.Context, q CommentQuery) error {
 func (s *DB) LatestComments(ctx context.Context, postID int64, limit int) ([]models.Comment, error) {
 	// The order names every column of the index; see lastCommenter.
 	query := `
-		SELECT ` + commentColumns + `
+		SELECT ` + CommentColumns + `
 		FROM comments c FORCE INDEX (idx_post_status_created)
 		STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=c.user_id
 		WHERE c.post_id=? AND c.status=` + sqlNormal + `

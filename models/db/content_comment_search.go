@@ -109,12 +109,12 @@ func (s *DB) rankComments(ctx context.Context, q *models.CommentSearch, rarest, 
 	}
 	page.Complete = page.floor == 0
 	page.Examined += min(rarest, most) * len(q.Terms)
-	among := matching("term=?", q.Terms[0])
-	among.addIf(page.floor > 0, "comment_id>=?", page.floor)
-	var where conditions
+	among := Matching("term=?", q.Terms[0])
+	among.AddIf(page.floor > 0, "comment_id>=?", page.floor)
+	var where Conditions
 	score := relevance(len(q.Terms))
 	if between, keys := keyRange(score, "?", "t0.comment_id", after, nil); between != "" {
-		where.add(between, keys...)
+		where.Add(between, keys...)
 	}
 	// From a floor on, the oldest are taken: comments that were written since the first page are not in the list.
 	direction := "DESC"
@@ -136,16 +136,16 @@ func (s *DB) walkComments(ctx context.Context, q *models.CommentSearch, most int
 		if err != nil {
 			return err
 		}
-		among := matching("term=?", q.Terms[0])
+		among := Matching("term=?", q.Terms[0])
 		if after != nil {
-			among.add("comment_id<?", after.ID)
+			among.Add("comment_id<?", after.ID)
 		}
 		if until != nil {
-			among.add("comment_id>=?", until.ID)
+			among.Add("comment_id>=?", until.ID)
 		}
 		var found []models.FoundComment
 		limit := q.Limit - len(page.Comments)
-		found, room, err = s.readFound(ctx, q, among, size, "DESC", conditions{}, "", limit, room)
+		found, room, err = s.readFound(ctx, q, among, size, "DESC", Conditions{}, "", limit, room)
 		if err != nil {
 			return err
 		}
@@ -162,18 +162,18 @@ func (s *DB) walkComments(ctx context.Context, q *models.CommentSearch, most int
 
 // termBoundary returns the last of the next n comments with a term, the latest first; nil if there are fewer.
 func (s *DB) termBoundary(ctx context.Context, term string, after *models.ListKey, n int) (*models.ListKey, error) {
-	where := matching("term=?", term)
+	where := Matching("term=?", term)
 	if after != nil {
-		where.add("comment_id<?", after.ID)
+		where.Add("comment_id<?", after.ID)
 	}
 	query := `
 		SELECT comment_id
 		FROM comment_terms FORCE INDEX (PRIMARY)
-		` + where.clause() + `
+		` + where.Clause() + `
 		ORDER BY comment_id DESC
 		LIMIT 1 OFFSET ?`
 	var ids []int64
-	err := s.Read(ctx).Raw(query, append(where.args, n-1)...).Scan(&ids).Error
+	err := s.Read(ctx).Raw(query, append(where.Args, n-1)...).Scan(&ids).Error
 	if err != nil || len(ids) == 0 {
 		return nil, err
 	}
@@ -184,36 +184,36 @@ func (s *DB) termBoundary(ctx context.Context, term string, after *models.ListKe
 // the rarest term that are among, at most as many as most, in this direction of ids. They come in this order, and the
 // latest first.
 func (s *DB) readFound(
-	ctx context.Context, q *models.CommentSearch, among conditions, most int, direction string, where conditions,
+	ctx context.Context, q *models.CommentSearch, among Conditions, most int, direction string, where Conditions,
 	order string, limit, room int,
 ) (found []models.FoundComment, left int, err error) {
 	joins := ""
-	args := append([]any{q.ViewerID}, among.args...)
+	args := append([]any{q.ViewerID}, among.Args...)
 	args = append(args, most)
 	for i, term := range q.Terms[1:] {
 		joins += fmt.Sprintf(`
 			STRAIGHT_JOIN comment_terms t%[1]d ON t%[1]d.comment_id=t0.comment_id AND t%[1]d.term=?`, i+1)
 		args = append(args, term)
 	}
-	where.add("c.status=?", models.StatusNormal)
-	where.add("p.status=?", models.StatusNormal)
-	where.add(notBlocked("c.user_id"), q.ViewerID)
-	where.add(notBlocked("p.user_id"), q.ViewerID)
+	where.Add("c.status=?", models.StatusNormal)
+	where.Add("p.status=?", models.StatusNormal)
+	where.Add(notBlocked("c.user_id"), q.ViewerID)
+	where.Add(notBlocked("p.user_id"), q.ViewerID)
 	outer := strings.Replace(order, relevance(len(q.Terms)), "o.relevance", 1)
 	query := `
-		SELECT ` + commentColumns + `, p.title AS post_title, o.relevance
+		SELECT ` + CommentColumns + `, p.title AS post_title, o.relevance
 		FROM (
 			SELECT t0.comment_id AS id, ` + relevance(len(q.Terms)) + ` AS relevance
 			FROM (
 				SELECT comment_id, weight
 				FROM comment_terms FORCE INDEX (PRIMARY)
-				` + among.clause() + `
+				` + among.Clause() + `
 				ORDER BY comment_id ` + direction + `
 				LIMIT ?
 			) t0` + joins + `
 			STRAIGHT_JOIN comments c FORCE INDEX (PRIMARY) ON c.id=t0.comment_id
 			STRAIGHT_JOIN posts p FORCE INDEX (PRIMARY) ON p.id=c.post_id
-			` + where.clause() + `
+			` + where.Clause() + `
 			ORDER BY ` + order + `t0.comment_id DESC
 			LIMIT ` + strconv.Itoa(limit) + `
 		) o
@@ -221,7 +221,7 @@ func (s *DB) readFound(
 		STRAIGHT_JOIN posts p FORCE INDEX (PRIMARY) ON p.id=c.post_id
 		STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=c.user_id
 		ORDER BY ` + outer + `o.id DESC`
-	args = append(args, where.args...)
+	args = append(args, where.Args...)
 	size := func(c *models.FoundComment) int { return commentSize(&c.Comment) }
 	return scanPage(s.Read(ctx).Raw(query, args...), room, size)
 }

@@ -4,15 +4,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"likewise/models"
 	"likewise/models/search"
 )
-
-// ascending returns ids, each once, in the order in which rows are locked.
-func ascending(ids []int64) []int64 { return slices.Compact(slices.Sorted(slices.Values(ids))) }
 
 // hidePosts deletes those posts that are not deleted and returns their ids.
 func hidePosts(tx *Tx, ids []int64, d models.Deletion) (hidden []int64, err error) {
@@ -23,7 +19,7 @@ func hidePosts(tx *Tx, ids []int64, d models.Deletion) (hidden []int64, err erro
 		UPDATE posts
 		SET status=?, deleted_at=?, deleted_by=NULLIF(?,0), delete_reason=?, operation_id=NULLIF(?,0), terms_version=0,
 			excerpt='', excerpt_version=0, updated_at=updated_at
-		WHERE id IN (` + joinIDs(hidden) + `)`
+		WHERE id IN (` + JoinIDs(hidden) + `)`
 	err = tx.Exec(update, models.StatusDeleted, models.WholeSeconds(d.At), d.By.ID, d.Reason, d.Operation).Error
 	if err != nil {
 		return nil, err
@@ -50,7 +46,7 @@ func showPosts(tx *Tx, ids []int64) (shown []int64, err error) {
 	if shown, err = lockPosts(tx, ids, models.StatusDeleted); err != nil || len(shown) == 0 {
 		return nil, err
 	}
-	list := joinIDs(shown)
+	list := JoinIDs(shown)
 	update := `
 		UPDATE posts
 		SET status=?, deleted_at=NULL, deleted_by=NULL, delete_reason='', operation_id=NULL, terms_version=?,
@@ -92,7 +88,7 @@ func lockPosts(tx *Tx, ids []int64, status models.Status) ([]int64, error) {
 	query := `
 		SELECT id, status
 		FROM posts FORCE INDEX (PRIMARY)
-		WHERE id IN (` + joinIDs(ascending(ids)) + `)
+		WHERE id IN (` + JoinIDs(Ascending(ids)) + `)
 		ORDER BY id
 		FOR UPDATE`
 	var rows []struct {
@@ -122,7 +118,7 @@ func hideComments(tx *Tx, ids []int64, d models.Deletion) ([]int64, error) {
 		UPDATE comments
 		SET status=?, deleted_at=?, deleted_by=NULLIF(?,0), delete_reason=?, operation_id=NULLIF(?,0), terms_version=0,
 			updated_at=updated_at
-		WHERE id IN (` + joinIDs(hidden) + `)`
+		WHERE id IN (` + JoinIDs(hidden) + `)`
 	err = tx.Exec(update, models.StatusDeleted, models.WholeSeconds(d.At), d.By.ID, d.Reason, d.Operation).Error
 	if err != nil {
 		return nil, err
@@ -148,7 +144,7 @@ func showComments(tx *Tx, ids []int64) ([]int64, error) {
 		UPDATE comments
 		SET status=?, deleted_at=NULL, deleted_by=NULL, delete_reason='', operation_id=NULL, terms_version=?,
 			updated_at=updated_at
-		WHERE id IN (` + joinIDs(shown) + `)`
+		WHERE id IN (` + JoinIDs(shown) + `)`
 	if err := tx.Exec(update, models.StatusNormal, search.Version).Error; err != nil {
 		return nil, err
 	}
@@ -156,7 +152,7 @@ func showComments(tx *Tx, ids []int64) ([]int64, error) {
 	read := `
 		SELECT id, content
 		FROM comments
-		WHERE id IN (` + joinIDs(shown) + `)
+		WHERE id IN (` + JoinIDs(shown) + `)
 		ORDER BY id`
 	var texts []struct {
 		ID      int64
@@ -189,7 +185,7 @@ func refreshActiveAt(tx *Tx, comments []int64) error {
 				ORDER BY c.created_at DESC
 				LIMIT 1
 			), p.created_at)) AS at
-		FROM (SELECT DISTINCT post_id FROM comments WHERE id IN (` + joinIDs(comments) + `)) h
+		FROM (SELECT DISTINCT post_id FROM comments WHERE id IN (` + JoinIDs(comments) + `)) h
 		STRAIGHT_JOIN posts p ON p.id=h.post_id
 		ORDER BY p.id`
 	var posts []struct{ ID, Was, At int64 }
@@ -210,7 +206,7 @@ func refreshActiveAt(tx *Tx, comments []int64) error {
 	update := `
 		UPDATE posts
 		SET active_at=FROM_UNIXTIME(CASE id` + cases.String() + ` END), updated_at=updated_at
-		WHERE id IN (` + joinIDs(ids) + `)`
+		WHERE id IN (` + JoinIDs(ids) + `)`
 	if err := tx.Exec(update).Error; err != nil {
 		return err
 	}
@@ -230,7 +226,7 @@ func countComments(tx *Tx, ids []int64, status models.Status, sign string) ([]in
 	find := `
 		SELECT id, post_id, parent_id
 		FROM comments
-		WHERE id IN (` + joinIDs(ascending(append(ids, 0))) + `)`
+		WHERE id IN (` + JoinIDs(Ascending(append(ids, 0))) + `)`
 	var places []commentPlacement
 	if err := tx.Raw(find).Scan(&places).Error; err != nil {
 		return nil, err
@@ -267,7 +263,7 @@ func countComments(tx *Tx, ids []int64, status models.Status, sign string) ([]in
 	if err := addCounts(tx, "posts", "comments_count", sign, ofPost); err != nil {
 		return nil, err
 	}
-	return ascending(changed), addCounts(tx, "comments", "replies_count", sign, ofParent)
+	return Ascending(changed), addCounts(tx, "comments", "replies_count", sign, ofParent)
 }
 
 // lockComments locks comments in the order of their ids and returns their statuses.
@@ -275,7 +271,7 @@ func lockComments(tx *Tx, ids []int64) (map[int64]models.Status, error) {
 	query := `
 		SELECT id, status
 		FROM comments FORCE INDEX (PRIMARY)
-		WHERE id IN (` + joinIDs(ascending(ids)) + `)
+		WHERE id IN (` + JoinIDs(Ascending(ids)) + `)
 		ORDER BY id
 		FOR UPDATE`
 	var rows []commentPlacement
@@ -298,19 +294,8 @@ func addCounts(tx *Tx, table, column, sign string, by map[int64]int) error {
 	update := `
 		UPDATE ` + table + `
 		SET ` + column + `=` + column + sign + caseByID(ids, by) + `, updated_at=updated_at
-		WHERE id IN (` + joinIDs(ids) + `)`
+		WHERE id IN (` + JoinIDs(ids) + `)`
 	return tx.Exec(update).Error
-}
-
-// caseByID returns an expression for the value of each row by its id.
-func caseByID(ids []int64, values map[int64]int) string {
-	var b strings.Builder
-	b.WriteString("CASE id")
-	for _, id := range ids {
-		b.WriteString(" WHEN " + strconv.FormatInt(id, 10) + " THEN " + strconv.Itoa(values[id]))
-	}
-	b.WriteString(" END")
-	return b.String()
 }
 
 // hide deletes a post or comment, as hidePosts and hideComments do.

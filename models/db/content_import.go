@@ -58,7 +58,7 @@ func (s *DB) ImportSources(
 		SELECT i.external_id, u.created_at
 		FROM imports i
 		JOIN users u ON u.id=i.local_id
-		WHERE i.source=? AND i.kind=? AND i.external_id IN (` + joinIDs(slices.Collect(maps.Keys(accounts))) + `)`
+		WHERE i.source=? AND i.kind=? AND i.external_id IN (` + JoinIDs(slices.Collect(maps.Keys(accounts))) + `)`
 	var sources []models.ImportSource
 	for _, name := range names {
 		var found []struct {
@@ -268,7 +268,7 @@ func importPlaces(tx *Tx, parents []int64) (map[int64]importPlace, error) {
 	query := `
 		SELECT id, COALESCE(parent_id, 0) AS parent_id, depth
 		FROM comments
-		WHERE id IN (` + joinIDs(parents) + `)`
+		WHERE id IN (` + JoinIDs(parents) + `)`
 	if err := tx.Raw(query).Scan(&found).Error; err != nil {
 		return nil, err
 	}
@@ -291,7 +291,7 @@ func lockOpen(tx *Tx, table string, ids []int64) (map[int64]bool, error) {
 	query := `
 		SELECT id
 		FROM ` + table + ` FORCE INDEX (PRIMARY)
-		WHERE id IN (` + joinIDs(slices.Compact(ids)) + `) AND status=?
+		WHERE id IN (` + JoinIDs(slices.Compact(ids)) + `) AND status=?
 		ORDER BY id
 		FOR UPDATE`
 	var found []int64

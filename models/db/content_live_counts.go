@@ -36,7 +36,7 @@ func (s *DB) LiveCounts(ctx context.Context, targets []models.Target) ([]models.
 		}
 		for chunk := range slices.Chunk(ids, liveCountsChunk) {
 			var rows []models.LiveCounts
-			err := s.Read(ctx).Raw(query + " AND t.id IN (" + joinIDs(chunk) + ")").Scan(&rows).Error
+			err := s.Read(ctx).Raw(query + " AND t.id IN (" + JoinIDs(chunk) + ")").Scan(&rows).Error
 			if err != nil {
 				return nil, fmt.Errorf("read counts of %d %ss: %w", len(chunk), kind, err)
 			}

@@ -114,10 +114,10 @@ func readPost(db *gorm.DB, viewer, id int64) (*models.Post, error) {
 // postsByID returns the posts that are not deleted, in no order.
 func postsByID(db *gorm.DB, viewer int64, ids []int64) (posts []*models.Post, err error) {
 	query := `
-		SELECT ` + postColumns + `, ` + fullColumns + `
+		SELECT ` + PostColumns + `, ` + FullColumns + `
 		FROM posts p FORCE INDEX (PRIMARY)
 		STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=p.user_id
-		WHERE p.id IN (` + joinIDs(ids) + `) AND p.status=?`
+		WHERE p.id IN (` + JoinIDs(ids) + `) AND p.status=?`
 	if err := db.Raw(query, viewer, models.StatusNormal).Scan(&posts).Error; err != nil {
 		return nil, fmt.Errorf("read %d posts: %w", len(ids), err)
 	}
@@ -129,7 +129,7 @@ func (s *DB) PostPlaces(ctx context.Context, ids []int64) (map[int64]models.Post
 	query := `
 		SELECT id, user_id AS author_id, locked
 		FROM posts FORCE INDEX (PRIMARY)
-		WHERE id IN (` + joinIDs(ids) + `) AND status=?`
+		WHERE id IN (` + JoinIDs(ids) + `) AND status=?`
 	var rows []struct {
 		ID    int64
 		Place models.PostPlace `gorm:"embedded"`
@@ -282,7 +282,7 @@ func (s *DB) DeletePost(ctx context.Context, by, id int64) error {
 func (s *DB) RestorePost(ctx context.Context, author, id int64) (*models.Post, error) {
 	err := s.Transact(ctx, func(tx *Tx) error {
 		// A moderator who requests the deletion of all posts of the author locks the author, too.
-		if _, err := lockStandings(tx, author); err != nil {
+		if _, err := LockStandings(tx, author); err != nil {
 			return err
 		}
 		restorable, err := lockRestorable(tx, author, id)

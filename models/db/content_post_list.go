@@ -57,15 +57,6 @@ func (page *PostPage) Key(p *models.Post) models.ListKey {
 	return p.Key(page.sort)
 }
 
-const (
-	// maxExamined is the maximum number of index entries that are read for one page of a list with conditions, lookups
-	// included.
-	maxExamined = 20_000
-	// firstSegment is the number of index entries in the first segment of a list. Each further segment is four times as
-	// long as the one before.
-	firstSegment = 256
-)
-
 // ListPosts lists posts that are not deleted. It runs one query. If there is a viewer, a tag, terms or a window, a
 // query before it reads the facts that the plan depends on.
 //
@@ -175,11 +166,11 @@ func (s *DB) postBoundary(ctx context.Context, q *PostQuery, facts *postFacts, a
 	query := `
 		SELECT ` + fmt.Sprintf(order.read, column) + ` AS value, ` + src.id + ` AS id
 		FROM ` + src.from(q.Sort) + `
-		` + where.clause() + `
+		` + where.Clause() + `
 		ORDER BY ` + column + ` DESC, ` + src.id + ` DESC
 		LIMIT 1 OFFSET ?`
 	var keys []models.ListKey
-	err := s.Read(ctx).Raw(query, append(where.args, size-1)...).Scan(&keys).Error
+	err := s.Read(ctx).Raw(query, append(where.Args, size-1)...).Scan(&keys).Error
 	if err != nil || len(keys) == 0 {
 		return nil, err
 	}

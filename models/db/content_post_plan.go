@@ -46,11 +46,11 @@ func (s *DB) postFacts(ctx context.Context, q PostQuery, most int) (postFacts, e
 	if q.hasWindow() {
 		src := q.source(&postFacts{})
 		if q.Tag != "" {
-			src.where = matching("g.tag_id=(SELECT id FROM tags WHERE name=?) AND g.status=?", q.Tag,
+			src.where = Matching("g.tag_id=(SELECT id FROM tags WHERE name=?) AND g.status=?", q.Tag,
 				models.StatusNormal)
 		}
-		src.where.add(src.column("created_at")+">=?", models.WholeSeconds(q.Since))
-		add(count(src.from(models.PostsNew)+" "+src.where.clause())+` AS window_posts`, src.where.args...)
+		src.where.Add(src.column("created_at")+">=?", models.WholeSeconds(q.Since))
+		add(count(src.from(models.PostsNew)+" "+src.where.Clause())+` AS window_posts`, src.where.Args...)
 	}
 	if len(q.Terms) > 0 {
 		counts := make([]string, len(q.Terms))
@@ -97,7 +97,7 @@ var postOrders = map[models.PostSort]postOrder{
 type postSource struct {
 	table, alias, id string
 	index            string     // the name of each index, without the order
-	where            conditions // of the first columns of each index
+	where            Conditions // of the first columns of each index
 	total            int64      // about the number of its posts
 }
 
@@ -120,21 +120,21 @@ func (q *PostQuery) source(f *postFacts) postSource {
 	case q.AuthorID != 0:
 		return authorSource(q.AuthorID, f)
 	}
-	return postSource{"posts", "p", "p.id", "idx_status_", matching("p.status=?", models.StatusNormal), f.Posts}
+	return postSource{"posts", "p", "p.id", "idx_status_", Matching("p.status=?", models.StatusNormal), f.Posts}
 }
 
 func tagSource(f *postFacts) postSource {
-	where := matching("g.tag_id=? AND g.status=?", f.TagID, models.StatusNormal)
+	where := Matching("g.tag_id=? AND g.status=?", f.TagID, models.StatusNormal)
 	return postSource{"post_tags", "g", "g.post_id", "idx_tag_status_", where, f.TagPosts}
 }
 
 func authorSource(authorID int64, f *postFacts) postSource {
-	where := matching("p.user_id=? AND p.status=?", authorID, models.StatusNormal)
+	where := Matching("p.user_id=? AND p.status=?", authorID, models.StatusNormal)
 	return postSource{"posts", "p", "p.id", "idx_user_status_", where, f.AuthorPosts}
 }
 
 func pinnedSource() postSource {
-	where := matching("p.pinned=1 AND p.status=?", models.StatusNormal)
+	where := Matching("p.pinned=1 AND p.status=?", models.StatusNormal)
 	return postSource{"posts", "p", "p.id", "idx_pinned_", where, 0}
 }
 
@@ -198,14 +198,14 @@ func (q *PostQuery) byRarity(f *postFacts) []string {
 }
 
 // segment returns the conditions of a segment of the order's index: after a key and up to another.
-func (q *PostQuery) segment(src *postSource, after, until *models.ListKey) conditions {
+func (q *PostQuery) segment(src *postSource, after, until *models.ListKey) Conditions {
 	order := postOrders[q.Sort]
 	column := src.column(order.column)
 	where := src.where.clone()
 	// No score and no comment is older than its post.
-	where.addIf(!q.Since.IsZero() && q.Sort != models.PostsTop, column+">="+order.value, q.Since.Unix())
+	where.AddIf(!q.Since.IsZero() && q.Sort != models.PostsTop, column+">="+order.value, q.Since.Unix())
 	if between, keys := keyRange(column, order.value, src.id, after, until); between != "" {
-		where.add(between, keys...)
+		where.Add(between, keys...)
 	}
 	return where
 }
@@ -215,7 +215,7 @@ func (q *PostQuery) segment(src *postSource, after, until *models.ListKey) condi
 type postPlan struct {
 	from     string
 	fromArgs []any
-	where    conditions
+	where    Conditions
 	id       string
 	score    string
 
@@ -262,12 +262,12 @@ func (q *PostQuery) gathering(facts *postFacts, by postCondition, most, floor in
 		alias = p.joinNewest(authorSource(q.AuthorID, facts), most)
 	case byWindow:
 		src := q.source(facts)
-		src.where.add(src.column("created_at")+">=?", models.WholeSeconds(q.Since))
+		src.where.Add(src.column("created_at")+">=?", models.WholeSeconds(q.Since))
 		alias = p.joinNewest(src, most)
 	default:
 		alias = p.joinNewest(pinnedSource(), most)
 	}
-	p.where.addIf(by != byTerm && floor > 0, p.id+">=?", floor)
+	p.where.AddIf(by != byTerm && floor > 0, p.id+">=?", floor)
 	q.match(p, facts, alias, by)
 	q.leaveOut(p)
 	if alias == "" {
@@ -278,7 +278,7 @@ func (q *PostQuery) gathering(facts *postFacts, by postCondition, most, floor in
 		order.value, p.column = "?", p.score
 	}
 	if after, keys := keyRange(p.column, order.value, p.id, q.After, nil); after != "" {
-		p.where.add(after, keys...)
+		p.where.Add(after, keys...)
 	}
 	return p
 }
@@ -315,8 +315,8 @@ func (p *postPlan) joinNewest(src postSource, most int64) (alias string) {
 			%[4]s
 			ORDER BY %[2]s.created_at DESC, %[1]s DESC
 			LIMIT ?
-		) %[2]s`, src.id, src.alias, src.from(models.PostsNew), src.where.clause())
-	p.join(table, append(src.where.args, most)...)
+		) %[2]s`, src.id, src.alias, src.from(models.PostsNew), src.where.Clause())
+	p.join(table, append(src.where.Args, most)...)
 	return src.alias
 }
 
@@ -339,19 +339,19 @@ func (q *PostQuery) match(p *postPlan, facts *postFacts, alias string, by postCo
 	if alias == "" &&
 		(q.Sort != models.PostsRelevance || q.AuthorID != 0 || !q.Since.IsZero() || q.Pinned || facts.Blocks) {
 		p.join("posts p ON p.id=" + p.id)
-		p.where.add("p.status=?", models.StatusNormal)
+		p.where.Add("p.status=?", models.StatusNormal)
 	}
 	if alias == "" {
 		alias = "p"
 	}
-	p.where.addIf(q.AuthorID != 0, alias+".user_id=?", q.AuthorID)
-	p.where.addIf(!q.Since.IsZero(), alias+".created_at>=?", models.WholeSeconds(q.Since))
-	p.where.addIf(facts.Blocks, notBlocked(alias+".user_id"), q.ViewerID)
+	p.where.AddIf(q.AuthorID != 0, alias+".user_id=?", q.AuthorID)
+	p.where.AddIf(!q.Since.IsZero(), alias+".created_at>=?", models.WholeSeconds(q.Since))
+	p.where.AddIf(facts.Blocks, notBlocked(alias+".user_id"), q.ViewerID)
 }
 
 // leaveOut adds the condition on Except.
 func (q *PostQuery) leaveOut(p *postPlan) {
-	p.where.addIf(len(q.Except) > 0, p.id+" NOT IN ("+joinIDs(q.Except)+")")
+	p.where.AddIf(len(q.Except) > 0, p.id+" NOT IN ("+JoinIDs(q.Except)+")")
 }
 
 // relevance returns the sum of the weights of n terms.
@@ -371,14 +371,14 @@ const listedUsers = "users u FORCE INDEX (PRIMARY) ON u.id=p.user_id"
 
 // query returns the query of the plan, with the columns of a view.
 func (p *postPlan) query(view PostView, viewerID int64) (query string, args []any) {
-	args = slices.Concat([]any{viewerID}, p.fromArgs, p.where.args)
+	args = slices.Concat([]any{viewerID}, p.fromArgs, p.where.Args)
 	if p.sorted {
 		return `
 		SELECT ` + view.columns() + `, ` + p.score + ` AS relevance
 		FROM ` + p.from + `
 		STRAIGHT_JOIN ` + listedUsers + `
 		` + view.join(viewerID) + `
-		` + p.where.clause() + `
+		` + p.where.Clause() + `
 		ORDER BY ` + p.column + ` DESC, ` + p.id + ` DESC
 		LIMIT ` + strconv.Itoa(p.limit), args
 	}
@@ -387,7 +387,7 @@ func (p *postPlan) query(view PostView, viewerID int64) (query string, args []an
 		FROM (
 			SELECT ` + p.id + ` AS id, ` + p.column + ` AS place, ` + p.score + ` AS relevance
 			FROM ` + p.from + `
-			` + p.where.clause() + `
+			` + p.where.Clause() + `
 			ORDER BY ` + p.column + ` DESC, ` + p.id + ` DESC
 			LIMIT ` + strconv.Itoa(p.limit) + `
 		) o

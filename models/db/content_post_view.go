@@ -14,13 +14,14 @@ const (
 	ViewFull    PostView = "full"    // Content, without Excerpt and LastCommenter
 )
 
-// postColumns are the columns of a Post in every view. They have one placeholder, the viewer's id.
-const postColumns = `
-	p.id, ` + authorColumns + `, p.title, ` + tagNames + ` AS tags, p.likes_count, p.comments_count,
+// PostColumns are the columns of a Post in every view. They have one placeholder, the viewer's id.
+const PostColumns = `
+	p.id, ` + AuthorColumns + `, p.title, ` + TagNames + ` AS tags, p.likes_count, p.comments_count,
 	p.status, p.version, p.created_at, p.updated_at, p.hot_score, p.active_at, p.locked, p.pinned,
 	EXISTS (SELECT 1 FROM bookmarks m WHERE m.user_id=? AND m.post_id=p.id) AS bookmarked`
 
-const fullColumns = `p.content`
+// FullColumns are the columns of a post that summaries do not have.
+const FullColumns = `p.content`
 
 const summaryColumns = `
 	p.excerpt, lc.id AS last_commenter_id, lc.username AS last_commenter_username,
@@ -29,9 +30,9 @@ const summaryColumns = `
 // columns returns the columns of a Post in the view, with one placeholder, the viewer's id. They need the join.
 func (v PostView) columns() string {
 	if v == ViewSummary {
-		return postColumns + `, ` + summaryColumns
+		return PostColumns + `, ` + summaryColumns
 	}
-	return postColumns + `, ` + fullColumns
+	return PostColumns + `, ` + FullColumns
 }
 
 // join returns the join that follows the post p and its author u in the view.

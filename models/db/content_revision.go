@@ -8,19 +8,6 @@ import (
 	"likewise/models"
 )
 
-// revisionTable is the table with the old versions r of posts or comments x, which an edit or a redaction has replaced.
-type revisionTable struct {
-	name, id    string // the table, and its column with the id of x
-	open        string // the join that limits x to those that are shown
-	presentText string // the columns of the text of x
-	oldText     string // the columns of the text of r
-	presentEdit string // the Changes of x
-	oldEdit     string // the Changes of r
-	keep        string // the statement that copies x to r; its placeholder is the id of x
-
-	noText, noPresentText string // SET clauses that overwrite the text of r, and of x
-}
-
 // tagNamesOfX is tagNames of the post x.
 const tagNamesOfX = `(
 		SELECT GROUP_CONCAT(t.name ORDER BY g.position SEPARATOR ' ')
@@ -29,36 +16,10 @@ const tagNamesOfX = `(
 		WHERE g.post_id=x.id
 	)`
 
-var revisionTables = map[models.TargetKind]revisionTable{
-	models.KindPost: {
-		name: "post_revisions", id: "post_id",
-		presentText: ", x.title, x.content, " + tagNamesOfX + " AS tags", presentEdit: "x.changed",
-		oldText: ", r.title, r.content, r.tags", oldEdit: "r.changed",
-		noText: "title='', content='', tags=''", noPresentText: "title='', content='', excerpt='', changed=0, pinned=0",
-		keep: `
-			INSERT INTO post_revisions (post_id, version, editor_id, title, content, tags, size, changed, created_at)
-			SELECT x.id, x.version, x.edited_by, x.title, x.content, COALESCE(` + tagNamesOfX + `, ''),
-				LENGTH(x.content), x.changed, x.updated_at
-			FROM posts x
-			WHERE x.id=?`,
-	},
-	models.KindComment: {
-		name: "comment_revisions", id: "comment_id", open: "JOIN posts p ON p.id=x.post_id AND p.status=" + sqlNormal,
-		presentText: ", x.content", presentEdit: fmt.Sprintf("IF(x.version=0, 0, %d)", models.ChangedContent),
-		oldText: ", r.content", oldEdit: fmt.Sprintf("IF(r.version=0, 0, %d)", models.ChangedContent),
-		noText: "content=''", noPresentText: "content=''",
-		keep: `
-			INSERT INTO comment_revisions (comment_id, version, editor_id, content, size, created_at)
-			SELECT x.id, x.version, x.edited_by, x.content, LENGTH(x.content), x.updated_at
-			FROM comments x
-			WHERE x.id=?`,
-	},
-}
-
 // keepRevision copies the current version of a target before an edit replaces it, and deletes old ones that exceed the
 // bounds. Counting never moves updated_at, so it is the time when the version was written.
 func keepRevision(tx *Tx, target models.Target) error {
-	if err := tx.Exec(revisionTables[target.Kind].keep, target.ID).Error; err != nil {
+	if err := tx.Exec(RevisionTables[target.Kind].keep, target.ID).Error; err != nil {
 		return fmt.Errorf("keep revision of %s: %w", target, err)
 	}
 	return pruneRevisions(tx, target)
@@ -66,12 +27,12 @@ func keepRevision(tx *Tx, target models.Target) error {
 
 // pruneRevisions deletes the versions of a target that exceed MaxRevisions or MaxRevisionBytes.
 func pruneRevisions(tx *Tx, target models.Target) error {
-	table := revisionTables[target.Kind]
+	table := RevisionTables[target.Kind]
 	var kept []struct{ Version, Size int64 }
 	query := `
 		SELECT version, size
-		FROM ` + table.name + `
-		WHERE ` + table.id + `=?
+		FROM ` + table.Name + `
+		WHERE ` + table.ID + `=?
 		ORDER BY version DESC`
 	if err := tx.Raw(query, target.ID).Scan(&kept).Error; err != nil {
 		return fmt.Errorf("read revisions of %s: %w", target, err)
@@ -102,8 +63,8 @@ func pruneRevisions(tx *Tx, target models.Target) error {
 	}
 	prune := `
 		DELETE
-		FROM ` + table.name + `
-		WHERE ` + table.id + `=? AND version IN (` + joinIDs(excess) + `)`
+		FROM ` + table.Name + `
+		WHERE ` + table.ID + `=? AND version IN (` + JoinIDs(excess) + `)`
 	if err := tx.Exec(prune, target.ID).Error; err != nil {
 		return fmt.Errorf("prune revisions of %s: %w", target, err)
 	}
@@ -123,7 +84,7 @@ func (q RevisionQuery) shown() (join, where string) {
 	if q.Deleted {
 		return "", ""
 	}
-	return revisionTables[q.Target.Kind].open, " AND x.status=" + sqlNormal
+	return RevisionTables[q.Target.Kind].open, " AND x.status=" + sqlNormal
 }
 
 // ListRevisions lists the versions of a post or comment without their texts, latest first, including the current one.
@@ -137,14 +98,14 @@ func (s *DB) ListRevisions(ctx context.Context, q RevisionQuery) ([]models.Revis
 	if q.Before == 0 || q.Before > now.Version {
 		q.Before, list = now.Version, append(list, *now)
 	}
-	table := revisionTables[q.Target.Kind]
+	table := RevisionTables[q.Target.Kind]
 	query := `
-		SELECT r.version, ` + authorColumns + `, r.size, ` + table.oldEdit + ` AS changed,
+		SELECT r.version, ` + AuthorColumns + `, r.size, ` + table.oldEdit + ` AS changed,
 			r.created_at, r.redacted_at
-		FROM ` + table.name + ` r
-		STRAIGHT_JOIN ` + likeTables[q.Target.Kind].targets + ` x ON x.id=r.` + table.id + `
+		FROM ` + table.Name + ` r
+		STRAIGHT_JOIN ` + TargetTables[q.Target.Kind].Targets + ` x ON x.id=r.` + table.ID + `
 		LEFT JOIN users u ON u.id=COALESCE(r.editor_id,x.user_id)
-		WHERE r.` + table.id + `=? AND r.version<?
+		WHERE r.` + table.ID + `=? AND r.version<?
 		ORDER BY r.version DESC
 		LIMIT ?`
 	var old []models.Revision
@@ -157,18 +118,18 @@ func (s *DB) ListRevisions(ctx context.Context, q RevisionQuery) ([]models.Revis
 // RevisionOf returns one version of q's target with its text. If the target is deleted or never existed, or if the
 // version was deleted or never existed, RevisionOf returns CodeNotFound.
 func (s *DB) RevisionOf(ctx context.Context, q RevisionQuery, version int64) (*models.Revision, error) {
-	table := revisionTables[q.Target.Kind]
+	table := RevisionTables[q.Target.Kind]
 	r, err := s.presentRevision(ctx, q, table.presentText)
 	if err != nil || r.Version == version {
 		return r, err
 	}
 	query := `
-		SELECT r.version, ` + authorColumns + `, r.size, ` + table.oldEdit + ` AS changed,
+		SELECT r.version, ` + AuthorColumns + `, r.size, ` + table.oldEdit + ` AS changed,
 			r.created_at, r.redacted_at` + table.oldText + `
-		FROM ` + table.name + ` r
-		STRAIGHT_JOIN ` + likeTables[q.Target.Kind].targets + ` x ON x.id=r.` + table.id + `
+		FROM ` + table.Name + ` r
+		STRAIGHT_JOIN ` + TargetTables[q.Target.Kind].Targets + ` x ON x.id=r.` + table.ID + `
 		LEFT JOIN users u ON u.id=COALESCE(r.editor_id,x.user_id)
-		WHERE r.` + table.id + `=? AND r.version=?`
+		WHERE r.` + table.ID + `=? AND r.version=?`
 	var old models.Revision
 	read := s.Read(ctx).Raw(query, q.Target.ID, version).Scan(&old)
 	if read.Error != nil {
@@ -188,10 +149,10 @@ func errNoRevision() *models.Error {
 func (s *DB) presentRevision(ctx context.Context, q RevisionQuery, text string) (*models.Revision, error) {
 	join, where := q.shown()
 	query := `
-		SELECT x.version, ` + authorColumns + `, LENGTH(x.content) AS size,
-			` + revisionTables[q.Target.Kind].presentEdit + ` AS changed,
+		SELECT x.version, ` + AuthorColumns + `, LENGTH(x.content) AS size,
+			` + RevisionTables[q.Target.Kind].presentEdit + ` AS changed,
 			x.updated_at AS created_at` + text + `
-		FROM ` + likeTables[q.Target.Kind].targets + ` x
+		FROM ` + TargetTables[q.Target.Kind].Targets + ` x
 		` + join + `
 		LEFT JOIN users u ON u.id=COALESCE(x.edited_by,x.user_id)
 		WHERE x.id=?` + where
@@ -204,4 +165,44 @@ func (s *DB) presentRevision(ctx context.Context, q RevisionQuery, text string) 
 		return nil, models.NotFound(q.Target.Kind)
 	}
 	return &r, nil
+}
+
+// revisionTable is the table with the old versions r of posts or comments x, which an edit or a redaction has replaced.
+type revisionTable struct {
+	Name, ID    string // the table, and its column with the id of x
+	open        string // the join that limits x to those that are shown
+	presentText string // the columns of the text of x
+	oldText     string // the columns of the text of r
+	presentEdit string // the Changes of x
+	oldEdit     string // the Changes of r
+	keep        string // the statement that copies x to r; its placeholder is the id of x
+
+	noText, noPresentText string // SET clauses that overwrite the text of r, and of x
+}
+
+// RevisionTables are the tables of the kinds that have revisions.
+var RevisionTables = map[models.TargetKind]revisionTable{
+	models.KindPost: {
+		Name: "post_revisions", ID: "post_id",
+		presentText: ", x.title, x.content, " + tagNamesOfX + " AS tags", presentEdit: "x.changed",
+		oldText: ", r.title, r.content, r.tags", oldEdit: "r.changed",
+		noText: "title='', content='', tags=''", noPresentText: "title='', content='', excerpt='', changed=0, pinned=0",
+		keep: `
+			INSERT INTO post_revisions (post_id, version, editor_id, title, content, tags, size, changed, created_at)
+			SELECT x.id, x.version, x.edited_by, x.title, x.content, COALESCE(` + tagNamesOfX + `, ''),
+				LENGTH(x.content), x.changed, x.updated_at
+			FROM posts x
+			WHERE x.id=?`,
+	},
+	models.KindComment: {
+		Name: "comment_revisions", ID: "comment_id", open: "JOIN posts p ON p.id=x.post_id AND p.status=" + sqlNormal,
+		presentText: ", x.content", presentEdit: fmt.Sprintf("IF(x.version=0, 0, %d)", models.ChangedContent),
+		oldText: ", r.content", oldEdit: fmt.Sprintf("IF(r.version=0, 0, %d)", models.ChangedContent),
+		noText: "content=''", noPresentText: "content=''",
+		keep: `
+			INSERT INTO comment_revisions (comment_id, version, editor_id, content, size, created_at)
+			SELECT x.id, x.version, x.edited_by, x.content, LENGTH(x.content), x.updated_at
+			FROM comments x
+			WHERE x.id=?`,
+	},
 }

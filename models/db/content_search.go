@@ -47,7 +47,7 @@ func deleteTerms(tx *Tx, kind models.TargetKind, ids ...int64) error {
 	remove := `
 		DELETE t
 		FROM ` + table.name + ` t FORCE INDEX (idx_` + table.id + `)
-		WHERE t.` + table.id + ` IN (` + joinIDs(ids) + `)`
+		WHERE t.` + table.id + ` IN (` + JoinIDs(ids) + `)`
 	if err := tx.Exec(remove).Error; err != nil {
 		return fmt.Errorf("remove %ss from the index: %w", kind, err)
 	}
@@ -69,7 +69,7 @@ func (s *DB) IndexComments(ctx context.Context, limit int) (int, error) {
 func (s *DB) index(ctx context.Context, kind models.TargetKind, limit int) (int, error) {
 	query := `
 		SELECT id
-		FROM ` + likeTables[kind].targets + ` FORCE INDEX (idx_status_terms)
+		FROM ` + TargetTables[kind].Targets + ` FORCE INDEX (idx_status_terms)
 		WHERE status=? AND terms_version<?
 		ORDER BY status, terms_version, id
 		LIMIT ?`
@@ -87,7 +87,7 @@ func (s *DB) index(ctx context.Context, kind models.TargetKind, limit int) (int,
 }
 
 func (s *DB) indexOne(ctx context.Context, target models.Target) error {
-	table, columns := likeTables[target.Kind].targets, "title, content"
+	table, columns := TargetTables[target.Kind].Targets, "title, content"
 	if target.Kind == models.KindComment {
 		columns = "content"
 	}

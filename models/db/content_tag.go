@@ -3,7 +3,6 @@ package db
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -11,8 +10,8 @@ import (
 	"likewise/models"
 )
 
-// tagNames is the column with the tags of the post p, as Tags scans it.
-const tagNames = `(
+// TagNames is the column with the tags of the post p, as Tags scans it.
+const TagNames = `(
 		SELECT GROUP_CONCAT(t.name ORDER BY g.position SEPARATOR ' ')
 		FROM post_tags g
 		JOIN tags t ON t.id=g.tag_id
@@ -102,7 +101,7 @@ func syncTags(tx *Tx, posts ...int64) error {
 		JOIN posts p ON p.id=g.post_id
 		SET g.status=p.status, g.user_id=p.user_id, g.created_at=p.created_at,
 			g.likes_count=p.likes_count, g.hot_score=p.hot_score, g.active_at=p.active_at
-		WHERE g.post_id IN (` + joinIDs(posts) + `)`
+		WHERE g.post_id IN (` + JoinIDs(posts) + `)`
 	if err := tx.Exec(update).Error; err != nil {
 		return fmt.Errorf("update tags of posts: %w", err)
 	}
@@ -119,34 +118,13 @@ const staleTags = `(
 		)
 	)`
 
-// CountTag notes how many more posts have a tag.
-func (tx *Tx) CountTag(id int64, more int) { tx.tags[id] += more }
-
-// writeTagCounts adds what CountTag has noted to the counts of tags. It is at the end of the transaction, because
-// everybody who uses a popular tag waits for its row. The rows are locked in the order of their ids.
-func writeTagCounts(tx *Tx) error {
-	maps.DeleteFunc(tx.tags, func(_ int64, more int) bool { return more == 0 })
-	if len(tx.tags) == 0 {
-		return nil
-	}
-	ids := slices.Sorted(maps.Keys(tx.tags))
-	update := `
-		UPDATE tags
-		SET posts_count=posts_count+` + caseByID(ids, tx.tags) + `
-		WHERE id IN (` + joinIDs(ids) + `)`
-	if err := tx.Exec(update).Error; err != nil {
-		return fmt.Errorf("count tags: %w", err)
-	}
-	return nil
-}
-
 // moveTags hides or shows the tags of posts as the posts are, and counts them.
 func moveTags(tx *Tx, posts ...int64) error {
 	query := `
 		SELECT g.tag_id, p.status=? AS shown
 		FROM post_tags g
 		JOIN posts p ON p.id=g.post_id
-		WHERE g.post_id IN (` + joinIDs(posts) + `) AND g.status<>p.status`
+		WHERE g.post_id IN (` + JoinIDs(posts) + `) AND g.status<>p.status`
 	var changes []struct {
 		TagID int64
 		Shown bool
@@ -211,30 +189,30 @@ func (s *DB) ListTags(ctx context.Context, q models.TagQuery) (tags []models.Tag
 
 // tagsByName reads tags in the order of their names, including those that no post has.
 func (s *DB) tagsByName(ctx context.Context, prefix string, after *models.ListKey, limit int) ([]models.Tag, error) {
-	where := matching("t.name LIKE ?", prefix+"%") // a valid tag has no wildcard
+	where := Matching("t.name LIKE ?", prefix+"%") // a valid tag has no wildcard
 	if after != nil {
-		where.add("t.name>(SELECT a.name FROM tags a WHERE a.id=?)", after.ID)
+		where.Add("t.name>(SELECT a.name FROM tags a WHERE a.id=?)", after.ID)
 	}
 	return s.readTags(ctx, `
 		SELECT t.id, t.name, t.posts_count
 		FROM tags t FORCE INDEX (idx_name)
-		`+where.clause()+`
+		`+where.Clause()+`
 		ORDER BY t.name
-		LIMIT ?`, append(where.args, limit)...)
+		LIMIT ?`, append(where.Args, limit)...)
 }
 
 // popularTags reads tags that some post has, most posts first.
 func (s *DB) popularTags(ctx context.Context, after *models.ListKey, limit int) ([]models.Tag, error) {
-	where := matching("t.posts_count>0")
+	where := Matching("t.posts_count>0")
 	if key, keys := keyRange("t.posts_count", "?", "t.id", after, nil); key != "" {
-		where.add(key, keys...)
+		where.Add(key, keys...)
 	}
 	return s.readTags(ctx, `
 		SELECT t.id, t.name, t.posts_count
 		FROM tags t FORCE INDEX (idx_posts_count)
-		`+where.clause()+`
+		`+where.Clause()+`
 		ORDER BY t.posts_count DESC, t.id DESC
-		LIMIT ?`, append(where.args, limit)...)
+		LIMIT ?`, append(where.Args, limit)...)
 }
 
 // fewTags reports whether all tags with a prefix are few enough to be sorted for a page.
@@ -251,16 +229,16 @@ func (s *DB) fewTags(ctx context.Context, prefix string) (bool, error) {
 
 // tagsOf sorts all tags with a prefix, most posts first.
 func (s *DB) tagsOf(ctx context.Context, q models.TagQuery) ([]models.Tag, error) {
-	where := matching("t.name LIKE ? AND t.posts_count>0", q.Prefix+"%")
+	where := Matching("t.name LIKE ? AND t.posts_count>0", q.Prefix+"%")
 	if key, keys := keyRange("t.posts_count", "?", "t.id", q.After, nil); key != "" {
-		where.add(key, keys...)
+		where.Add(key, keys...)
 	}
 	return s.readTags(ctx, `
 		SELECT t.id, t.name, t.posts_count
 		FROM tags t FORCE INDEX (idx_name)
-		`+where.clause()+`
+		`+where.Clause()+`
 		ORDER BY t.posts_count DESC, t.id DESC
-		LIMIT ?`, append(where.args, q.Limit)...)
+		LIMIT ?`, append(where.Args, q.Limit)...)
 }
 
 func (s *DB) readTags(ctx context.Context, query string, args ...any) (tags []models.Tag, err error) {

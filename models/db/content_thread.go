@@ -110,7 +110,7 @@ func (s *DB) attachReplies(ctx context.Context, viewer int64, sort models.Commen
 	if !ok {
 		branches := make([]branch, len(parents))
 		for i, p := range parents {
-			branches[i] = branch{from: "%s", where: matching("c.post_id=? AND c.parent_id=?", p.PostID, p.ID)}
+			branches[i] = branch{from: "%s", where: Matching("c.post_id=? AND c.parent_id=?", p.PostID, p.ID)}
 		}
 		if pages, err = s.readBranches(ctx, viewer, sort, branches, bounds); err != nil {
 			return err
@@ -150,7 +150,7 @@ func (s *DB) readFew(ctx context.Context, viewer int64, sort models.CommentSort,
 			IF(c.status=` + sqlNormal + `, LENGTH(c.content), 0) AS size,
 			` + commentShown + ` AS shown
 		FROM comments c FORCE INDEX (` + o.index + `)
-		WHERE c.post_id=? AND c.parent_id IN (` + joinIDs(ids) + `)
+		WHERE c.post_id=? AND c.parent_id IN (` + JoinIDs(ids) + `)
 		ORDER BY c.parent_id` + o.direction + `, ` + o.column + o.direction + `, c.id` + o.direction + `
 		LIMIT ` + strconv.Itoa(limit+1)
 	var found []foundComment
@@ -190,7 +190,7 @@ func attachReplies(c *models.Comment, page branchPage, size int) {
 type branch struct {
 	from     string // the tables, with %s for comments c
 	fromArgs []any
-	where    conditions
+	where    Conditions
 	after    *models.ListKey // nil for the beginning
 }
 
@@ -202,13 +202,13 @@ func (q *CommentQuery) branch() branch {
 			from: `comments o
 			JOIN posts p ON p.id=o.post_id AND p.status=?
 			JOIN %s ON c.post_id=o.post_id AND c.parent_id=o.id`,
-			fromArgs: []any{models.StatusNormal}, where: matching("o.id=?", q.ParentID), after: q.After,
+			fromArgs: []any{models.StatusNormal}, where: Matching("o.id=?", q.ParentID), after: q.After,
 		}
 	}
 	return branch{
 		from: `posts p
 			JOIN %s ON c.post_id=p.id AND c.parent_id IS NULL`,
-		where: matching("p.id=? AND p.status=?", q.PostID, models.StatusNormal), after: q.After,
+		where: Matching("p.id=? AND p.status=?", q.PostID, models.StatusNormal), after: q.After,
 	}
 }
 
@@ -307,16 +307,16 @@ func (s *DB) branchQuery(ctx context.Context, viewer int64, sort models.CommentS
 		where := b.where.clone()
 		if b.after != nil {
 			// With two ranges on the index, entries of the same value that were read already are not read again.
-			where.add(fmt.Sprintf("(%[1]s%[2]s%[3]s OR %[1]s=%[3]s AND c.id%[2]s?)", o.column, o.later, o.value),
+			where.Add(fmt.Sprintf("(%[1]s%[2]s%[3]s OR %[1]s=%[3]s AND c.id%[2]s?)", o.column, o.later, o.value),
 				b.after.Value, b.after.Value, b.after.ID)
 		}
-		args = slices.Concat(args, []any{viewer}, b.fromArgs, where.args)
+		args = slices.Concat(args, []any{viewer}, b.fromArgs, where.Args)
 		parts[i] = `(
 			SELECT c.id, ` + strconv.Itoa(i) + ` AS branch, ` + o.column + ` AS place,
 				IF(c.status=` + sqlNormal + `, LENGTH(c.content), 0) AS size,
 				` + commentShown + ` AS shown
 			FROM ` + fmt.Sprintf(b.from, "comments c FORCE INDEX ("+o.index+")") + `
-			` + where.clause() + `
+			` + where.Clause() + `
 			ORDER BY ` + o.column + o.direction + `, c.id` + o.direction + `
 			LIMIT ` + strconv.Itoa(entries) + `
 		)`
@@ -328,7 +328,7 @@ func (s *DB) branchQuery(ctx context.Context, viewer int64, sort models.CommentS
 // selects the entries. The first argument is the viewer's id.
 func (s *DB) shownQuery(ctx context.Context, o order, inner string, room int, also string, args ...any) *gorm.DB {
 	fits := "x.total<=" + strconv.Itoa(room)
-	columns := strings.Replace(commentColumns, "c.content",
+	columns := strings.Replace(CommentColumns, "c.content",
 		"IF(x.shown AND c.status="+sqlNormal+" AND "+fits+", c.content, '') AS content", 1)
 	byPlace := "y.place" + o.direction + ", y.id" + o.direction
 	return s.Read(ctx).Raw(`
@@ -369,7 +369,7 @@ func (s *DB) Ancestors(ctx context.Context, viewer, id, after int64, limit int) 
 			UNION ALL
 			SELECT a.id, a.parent_id, up.step+1 FROM up JOIN comments a ON a.id=up.parent_id
 		)
-		SELECT `+commentColumns+`
+		SELECT `+CommentColumns+`
 		FROM up
 		JOIN comments c ON c.id=up.id
 		JOIN users u ON u.id=c.user_id

@@ -28,7 +28,7 @@ func (s *DB) DropGate(ctx context.Context, ids []int64, most int) (map[int64]*mo
 		FROM drops d
 		STRAIGHT_JOIN posts p ON p.id=d.post_id AND p.status=?
 		LEFT JOIN claims c FORCE INDEX (PRIMARY) ON c.drop_id=d.id AND c.state IN (?,?) AND d.claimed<=?
-		WHERE d.id IN (` + joinIDs(ascending(ids)) + `)
+		WHERE d.id IN (` + JoinIDs(Ascending(ids)) + `)
 		ORDER BY d.id, c.user_id`
 	rows, err := s.Read(ctx).Raw(query, models.StatusNormal, models.StateReserved, models.StateConfirmed,
 		most).Rows()
@@ -87,14 +87,14 @@ func (s *DB) LiveClaims(ctx context.Context, dropID, after int64, limit int) ([]
 }
 
 // dropColumns are the columns of a Drop d with its maker u.
-const dropColumns = `d.id, d.post_id, ` + authorColumns + `, d.title, d.stock, d.claimed, d.begins_at, d.ends_at,
+const dropColumns = `d.id, d.post_id, ` + AuthorColumns + `, d.title, d.stock, d.claimed, d.begins_at, d.ends_at,
 			d.closed_at, d.confirm_within, d.version, d.created_at, d.updated_at`
 
 // lockDropPost locks the actor and a post that is not deleted, and reports whether the actor is a moderator who is not
 // its author. CodeNotFound: the post is deleted or does not exist. CodeForbidden: the actor is neither the author nor a
 // moderator. CodeLocked: a moderator has locked the post, and the actor is not one.
 func lockDropPost(tx *Tx, actor, postID int64, kind models.TargetKind) (moderates bool, err error) {
-	found, err := lockStandings(tx, actor)
+	found, err := LockStandings(tx, actor)
 	if err != nil {
 		return false, err
 	}
@@ -108,11 +108,11 @@ func lockDropPost(tx *Tx, actor, postID int64, kind models.TargetKind) (moderate
 		return false, err
 	}
 	user := found[actor]
-	moderator := requireRole(tx, user, models.RoleModerator) == nil
+	moderator := RequireRole(tx, user, models.RoleModerator) == nil
 	switch {
 	case post.Status != models.StatusNormal:
 		return false, models.NotFound(kind)
-	case user == nil || requireRole(tx, user, models.RoleUser) != nil:
+	case user == nil || RequireRole(tx, user, models.RoleUser) != nil:
 		return false, models.Errorf(models.CodeUnauthorized, "The token is not valid.")
 	case post.AuthorID != actor && !moderator:
 		return false, models.Errorf(models.CodeForbidden, "Only the author of the post or a moderator can do this.")
@@ -156,7 +156,7 @@ func (s *DB) CreateDrop(
 		if d, err = readDrop(tx.DB, id); err != nil || !moderates {
 			return err
 		}
-		return logModeration(tx, moderationAct{
+		return LogModeration(tx, ModerationAct{
 			ActorID: actor, Action: "drop.create", TargetType: "drop", TargetID: id, After: settings.Logged(),
 		})
 	})
@@ -261,7 +261,7 @@ func (s *DB) changeDrop(
 		if *changed, err = readDrop(tx.DB, id); err != nil || !moderates {
 			return err
 		}
-		return logModeration(tx, moderationAct{
+		return LogModeration(tx, ModerationAct{
 			ActorID: actor, Action: action, TargetType: "drop", TargetID: id, Before: state, After: after,
 		})
 	})
@@ -294,13 +294,13 @@ func readDrop(db *gorm.DB, id int64) (*models.Drop, error) {
 // It runs one query for each thousand ids.
 func (s *DB) Drops(ctx context.Context, ids []int64) ([]models.Drop, error) {
 	var found []models.Drop
-	for some := range slices.Chunk(ascending(ids), liveCountsChunk) {
+	for some := range slices.Chunk(Ascending(ids), liveCountsChunk) {
 		query := `
 		SELECT ` + dropColumns + `
 		FROM drops d FORCE INDEX (PRIMARY)
 		STRAIGHT_JOIN posts p FORCE INDEX (PRIMARY) ON p.id=d.post_id AND p.status=?
 		STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=d.user_id
-		WHERE d.id IN (` + joinIDs(some) + `)
+		WHERE d.id IN (` + JoinIDs(some) + `)
 		ORDER BY d.id`
 		var rows []models.Drop
 		if err := s.Read(ctx).Raw(query, models.StatusNormal).Scan(&rows).Error; err != nil {
@@ -314,14 +314,14 @@ func (s *DB) Drops(ctx context.Context, ids []int64) ([]models.Drop, error) {
 // DropsOfPost lists the drops of a post, latest first: at most limit with ids below before (0 for the first page). If
 // the post is deleted or does not exist, DropsOfPost returns CodeNotFound.
 func (s *DB) DropsOfPost(ctx context.Context, postID, before int64, limit int) ([]models.Drop, error) {
-	where := matching("d.post_id=?", postID)
-	where.addIf(before > 0, "d.id<?", before)
+	where := Matching("d.post_id=?", postID)
+	where.AddIf(before > 0, "d.id<?", before)
 	query := `
 		SELECT ` + dropColumns + `
 		FROM posts p
 		STRAIGHT_JOIN drops d FORCE INDEX (idx_post_id)
 		STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=d.user_id
-		` + where.clause() + ` AND p.id=? AND p.status=?
+		` + where.Clause() + ` AND p.id=? AND p.status=?
 		ORDER BY d.id DESC
 		LIMIT ?`
 	list := []models.Drop{}
@@ -346,12 +346,12 @@ func dropsOf(db *gorm.DB, posts []int64) ([]int64, error) {
 	query := `
 		SELECT id
 		FROM drops FORCE INDEX (idx_post_id)
-		WHERE post_id IN (` + joinIDs(ascending(posts)) + `)`
+		WHERE post_id IN (` + JoinIDs(Ascending(posts)) + `)`
 	var ids []int64
 	if err := db.Raw(query).Scan(&ids).Error; err != nil {
 		return nil, fmt.Errorf("read drops of posts: %w", err)
 	}
-	return ascending(ids), nil
+	return Ascending(ids), nil
 }
 
 // SettingsToSend returns the settings that the gate may not have yet, of drops whose post is not deleted, in the order

@@ -78,12 +78,12 @@ func (s *DB) AddImage(ctx context.Context, i *models.Image, field string, room m
 		WHERE name='image_bytes' AND CAST(value AS SIGNED)<=?`
 	size := i.Bytes + i.ThumbnailBytes
 	err := s.Transact(ctx, func(tx *Tx) error {
-		users, err := lockStandings(tx, i.UserID) // under this lock, nobody else adds images of the user
+		users, err := LockStandings(tx, i.UserID) // under this lock, nobody else adds images of the user
 		if err != nil {
 			return err
 		}
 		if users[i.UserID] == nil {
-			return errNoUser()
+			return ErrNoUser()
 		}
 		var used int64
 		if err := tx.Raw(sum, i.UserID, imageDeleting).Scan(&used).Error; err != nil {
@@ -177,14 +177,14 @@ func usesOfImages(ids string) string {
 		SELECT u.image_id, TRUE
 		FROM image_uses u FORCE INDEX (idx_image_id)
 		STRAIGHT_JOIN posts p ON p.id=u.subject_id
-		WHERE u.image_id IN (` + ids + `) AND u.subject_type='post' AND p.status=` + literal(models.StatusNormal) + `
+		WHERE u.image_id IN (` + ids + `) AND u.subject_type='post' AND p.status=` + Literal(models.StatusNormal) + `
 		UNION
 		SELECT u.image_id, TRUE
 		FROM image_uses u FORCE INDEX (idx_image_id)
 		STRAIGHT_JOIN comments c ON c.id=u.subject_id
 		STRAIGHT_JOIN posts p ON p.id=c.post_id
-		WHERE u.image_id IN (` + ids + `) AND u.subject_type='comment' AND c.status=` + literal(models.StatusNormal) + `
-			AND p.status=` + literal(models.StatusNormal)
+		WHERE u.image_id IN (` + ids + `) AND u.subject_type='comment' AND c.status=` + Literal(models.StatusNormal) + `
+			AND p.status=` + Literal(models.StatusNormal)
 }
 
 // markHidden sets Hidden of images. An image that no post or comment uses is new, or only in a draft: it is hidden if
@@ -201,7 +201,7 @@ func (s *DB) markHidden(ctx context.Context, list []models.Image) error {
 		ImageID int64
 		Shown   bool
 	}
-	if err := s.Read(ctx).Raw(usesOfImages(joinIDs(ids))).Scan(&uses).Error; err != nil {
+	if err := s.Read(ctx).Raw(usesOfImages(JoinIDs(ids))).Scan(&uses).Error; err != nil {
 		return fmt.Errorf("read the uses of images: %w", err)
 	}
 	used, shown := map[int64]bool{}, map[int64]bool{}
@@ -212,7 +212,7 @@ func (s *DB) markHidden(ctx context.Context, list []models.Image) error {
 	query := `
 		SELECT id
 		FROM users
-		WHERE id IN (` + joinIDs(users) + `) AND deleted_at IS NOT NULL`
+		WHERE id IN (` + JoinIDs(users) + `) AND deleted_at IS NOT NULL`
 	var gone []int64
 	if err := s.Read(ctx).Raw(query).Scan(&gone).Error; err != nil {
 		return fmt.Errorf("read the users of images: %w", err)
@@ -246,13 +246,13 @@ func (s *DB) ImageUses(ctx context.Context, id int64) ([]models.ImageUse, error)
 // Images lists the images of the user, the latest first: at most limit images older than row before (0 for the first
 // page).
 func (s *DB) Images(ctx context.Context, userID, before int64, limit int) ([]models.Image, error) {
-	where := matching("user_id=?", userID)
-	where.addIf(before > 0, "id<?", before)
-	where.add("state=?", imageReady)
+	where := Matching("user_id=?", userID)
+	where.AddIf(before > 0, "id<?", before)
+	where.Add("state=?", imageReady)
 	query := `
 		SELECT ` + imageColumns + `
 		FROM images FORCE INDEX (idx_user_id)
-		` + where.clause() + `
+		` + where.Clause() + `
 		ORDER BY id DESC
 		LIMIT ?`
 	var list []models.Image
@@ -272,7 +272,7 @@ func (s *DB) DeleteImage(ctx context.Context, actor int64, i *models.Image) erro
 		WHERE id=? AND state=?`
 	err := s.Transact(ctx, func(tx *Tx) error {
 		if actor != i.UserID {
-			if err := lockActor(tx, actor, models.RoleModerator); err != nil {
+			if err := LockActor(tx, actor, models.RoleModerator); err != nil {
 				return err
 			}
 		}
@@ -286,7 +286,7 @@ func (s *DB) DeleteImage(ctx context.Context, actor int64, i *models.Image) erro
 		if actor == i.UserID {
 			return nil
 		}
-		return logModeration(tx, moderationAct{
+		return LogModeration(tx, ModerationAct{
 			ActorID: actor, Action: "image.delete", TargetType: "image", TargetID: i.ID,
 			Before: map[string]any{"name": i.Name, "user_id": i.UserID},
 		})
@@ -326,7 +326,7 @@ func (s *DB) OrphanImages(ctx context.Context, limit int) (orphans []models.Stor
 		uses := `
 			SELECT DISTINCT image_id
 			FROM image_uses FORCE INDEX (idx_image_id)
-			WHERE image_id IN (` + joinIDs(ascending(ids)) + `)`
+			WHERE image_id IN (` + JoinIDs(Ascending(ids)) + `)`
 		var used []int64
 		if err := tx.Raw(uses).Scan(&used).Error; err != nil {
 			return err
@@ -368,7 +368,7 @@ func lockImages(tx *Tx, ids []int64) (locked []lockedImage, err error) {
 	query := `
 		SELECT id, name, user_id, state, due_at
 		FROM images FORCE INDEX (PRIMARY)
-		WHERE id IN (` + joinIDs(ascending(ids)) + `)
+		WHERE id IN (` + JoinIDs(Ascending(ids)) + `)
 		ORDER BY id
 		FOR UPDATE`
 	return locked, tx.Raw(query).Scan(&locked).Error
@@ -383,7 +383,7 @@ func updateImages(tx *Tx, ids []int64, change string, args ...any) error {
 	update := `
 		UPDATE images FORCE INDEX (PRIMARY)
 		SET ` + change + `
-		WHERE id IN (` + joinIDs(ids) + `)`
+		WHERE id IN (` + JoinIDs(ids) + `)`
 	return tx.Exec(update, args...).Error
 }
 
@@ -412,7 +412,7 @@ func (s *DB) ForgetImage(ctx context.Context, id int64) error {
 		if _, err := lockImages(tx, []int64{id}); err != nil {
 			return err
 		}
-		var uses []imageSubject
+		var uses []ImageSubject
 		if err := tx.Raw(find, id).Scan(&uses).Error; err != nil {
 			return err
 		}
@@ -452,8 +452,8 @@ func (s *DB) RetryImage(ctx context.Context, id int64) error {
 	return nil
 }
 
-// imageSubject is something that shows images.
-type imageSubject struct {
+// ImageSubject is something that shows images.
+type ImageSubject struct {
 	Type string `gorm:"column:subject_type"`
 	ID   int64  `gorm:"column:subject_id"`
 }
@@ -464,16 +464,17 @@ const (
 	subjectUser  = "user"
 )
 
-func draftSubject(id int64) imageSubject { return imageSubject{subjectDraft, id} }
+func draftSubject(id int64) ImageSubject { return ImageSubject{subjectDraft, id} }
 
-func userSubject(id int64) imageSubject { return imageSubject{subjectUser, id} }
+// UserSubject returns the account of a user, whose bio and avatar show images.
+func UserSubject(id int64) ImageSubject { return ImageSubject{subjectUser, id} }
 
-func targetSubject(t models.Target) imageSubject { return imageSubject{string(t.Kind), t.ID} }
+func targetSubject(t models.Target) ImageSubject { return ImageSubject{string(t.Kind), t.ID} }
 
 // addImageUses records that a further version of a subject's text uses images. The caller holds the subject's row, and
 // locks only tags and events afterwards. An image that belongs to none of the owners is passed over: a text of another
 // user may name its address, but does not keep it. So are images that do not exist.
-func addImageUses(tx *Tx, subject imageSubject, owners []int64, texts ...string) error {
+func addImageUses(tx *Tx, subject ImageSubject, owners []int64, texts ...string) error {
 	names := imageNames(texts...)
 	if len(names) == 0 {
 		return nil
@@ -482,9 +483,9 @@ func addImageUses(tx *Tx, subject imageSubject, owners []int64, texts ...string)
 	return err
 }
 
-// setImageUses records that a subject uses the images of these texts and no others. Those that nothing else uses are
+// SetImageUses records that a subject uses the images of these texts and no others. Those that nothing else uses are
 // kept for another day, because the user may want to use them again.
-func setImageUses(tx *Tx, subject imageSubject, owners []int64, texts ...string) error {
+func SetImageUses(tx *Tx, subject ImageSubject, owners []int64, texts ...string) error {
 	free, err := changeImageUses(tx, subject, owners, imageNames(texts...), true)
 	if err != nil {
 		return err
@@ -494,7 +495,7 @@ func setImageUses(tx *Tx, subject imageSubject, owners []int64, texts ...string)
 
 // eraseImageUses records that a text was erased for good, and which texts of its subject are left. The images that only
 // the erased text used are deleted, like that text: a draft does not keep them.
-func eraseImageUses(tx *Tx, subject imageSubject, left ...string) error {
+func eraseImageUses(tx *Tx, subject ImageSubject, left ...string) error {
 	free, err := changeImageUses(tx, subject, nil, imageNames(left...), true)
 	if err != nil || len(free) == 0 {
 		return err
@@ -502,7 +503,7 @@ func eraseImageUses(tx *Tx, subject imageSubject, left ...string) error {
 	query := `
 		SELECT DISTINCT image_id
 		FROM image_uses FORCE INDEX (idx_image_id)
-		WHERE image_id IN (` + joinIDs(ascending(free)) + `) AND subject_type<>'draft'`
+		WHERE image_id IN (` + JoinIDs(Ascending(free)) + `) AND subject_type<>'draft'`
 	var used []int64
 	if err := tx.Raw(query).Scan(&used).Error; err != nil {
 		return err
@@ -517,7 +518,7 @@ func eraseImageUses(tx *Tx, subject imageSubject, left ...string) error {
 // changeImageUses adds uses of images that belong to one of the owners, and if replace is set, removes those of all
 // other images. It returns the images whose uses it removed, which the transaction holds.
 func changeImageUses(
-	tx *Tx, subject imageSubject, owners []int64, names []string, replace bool,
+	tx *Tx, subject ImageSubject, owners []int64, names []string, replace bool,
 ) (free []int64, err error) {
 	const readBefore = `
 		SELECT image_id
@@ -566,13 +567,13 @@ func changeImageUses(
 	}
 	remove := `
 		DELETE FROM image_uses
-		WHERE subject_type=? AND subject_id=? AND image_id IN (` + joinIDs(ascending(removed)) + `)`
+		WHERE subject_type=? AND subject_id=? AND image_id IN (` + JoinIDs(Ascending(removed)) + `)`
 	return free, tx.Exec(remove, subject.Type, subject.ID).Error
 }
 
 // freeImagesOfDrafts records that deleted drafts show nothing.
 func freeImagesOfDrafts(tx *Tx, drafts []int64) error {
-	list := joinIDs(drafts)
+	list := JoinIDs(drafts)
 	read := `
 		SELECT DISTINCT image_id
 		FROM image_uses FORCE INDEX (PRIMARY)
@@ -616,15 +617,15 @@ func without(ids, others []int64) []int64 {
 // eraseImagesOf erases the images that only erased texts of a target used. What is left of its texts is in its row and
 // in its versions.
 func eraseImagesOf(tx *Tx, target models.Target) error {
-	table := revisionTables[target.Kind]
+	table := RevisionTables[target.Kind]
 	query := `
 		SELECT content
-		FROM ` + likeTables[target.Kind].targets + `
+		FROM ` + TargetTables[target.Kind].Targets + `
 		WHERE id=?
 		UNION ALL
 		SELECT content
-		FROM ` + table.name + `
-		WHERE ` + table.id + `=?`
+		FROM ` + table.Name + `
+		WHERE ` + table.ID + `=?`
 	var texts []string
 	if err := tx.Raw(query, target.ID, target.ID).Scan(&texts).Error; err != nil {
 		return err

@@ -59,9 +59,6 @@ func (m *shardMark) move(p models.Position) {
 	m.AppliedEpoch, m.AppliedSeq, m.moved = p.Epoch, p.Seq, true
 }
 
-// sqlMillis is the layout of a time in a statement, with milliseconds.
-const sqlMillis = "2006-01-02 15:04:05.000"
-
 func applyLikes(tx *Tx, records []models.LikeRecord, done *models.LikesApplied) error {
 	now := tx.Now
 	marks, err := lockShards(tx, records)
@@ -144,11 +141,11 @@ func lockShards(tx *Tx, records []models.LikeRecord) (map[int]*shardMark, error)
 	for _, r := range records {
 		shards = append(shards, int64(r.Shard))
 	}
-	shards = ascending(shards)
+	shards = Ascending(shards)
 	query := `
 		SELECT shard, applied_epoch, applied_seq, sealed_epoch, sealed_seq
 		FROM like_shards FORCE INDEX (PRIMARY)
-		WHERE shard IN (` + joinIDs(shards) + `)
+		WHERE shard IN (` + JoinIDs(shards) + `)
 		ORDER BY shard
 		FOR UPDATE`
 	var rows []*shardMark
@@ -194,7 +191,7 @@ func moveWatermarks(tx *Tx, marks map[int]*shardMark, now time.Time, done *model
 func applyKind(
 	tx *Tx, kind models.TargetKind, last map[models.LikeKey]models.Event, now time.Time, done *models.LikesApplied,
 ) error {
-	t := likeTables[kind]
+	t := TargetTables[kind]
 	users := map[int64][]int64{} // by target
 	for key := range last {
 		if key.Kind == kind {
@@ -232,11 +229,11 @@ func applyKind(
 	}
 	// Likes without an unlike among them have no row as a rule, and most of the time of a batch over many targets would
 	// go into looking for one. If one of them has a row, the server takes back the whole statement.
-	err = errChangedMeanwhile
+	err = ErrChangedMeanwhile
 	if expected {
 		err = writeLikes(tx, t, change.insert, nil)
 	}
-	if errors.Is(err, errChangedMeanwhile) {
+	if errors.Is(err, ErrChangedMeanwhile) {
 		change = newLikeChange()
 		rows, err := readLikes(tx, t, ids, users)
 		if err != nil {
@@ -296,13 +293,13 @@ func (c *likeChange) add(e models.Event, row int64) {
 }
 
 // writeLikes inserts likes, as rows of VALUES, and deletes likes by their ids.
-func writeLikes(tx *Tx, t likeTable, insert []string, remove []int64) error {
+func writeLikes(tx *Tx, t targetTable, insert []string, remove []int64) error {
 	if len(insert) > 0 {
 		added := tx.Exec(`
-			INSERT INTO ` + t.likes + ` (` + t.column + `, user_id, created_at)
+			INSERT INTO ` + t.Likes + ` (` + t.Column + `, user_id, created_at)
 			VALUES ` + strings.Join(insert, ","))
 		if models.MySQLCode(added.Error) == errDuplicateKey {
-			return errChangedMeanwhile
+			return ErrChangedMeanwhile
 		}
 		if added.Error != nil {
 			return fmt.Errorf("insert likes: %w", added.Error)
@@ -310,25 +307,25 @@ func writeLikes(tx *Tx, t likeTable, insert []string, remove []int64) error {
 	}
 	if len(remove) > 0 {
 		removed := tx.Exec(`
-			DELETE FROM ` + t.likes + `
-			WHERE id IN (` + joinIDs(remove) + `)`)
+			DELETE FROM ` + t.Likes + `
+			WHERE id IN (` + JoinIDs(remove) + `)`)
 		if removed.Error != nil {
 			return fmt.Errorf("delete likes: %w", removed.Error)
 		}
 		if removed.RowsAffected != int64(len(remove)) {
-			return errChangedMeanwhile
+			return ErrChangedMeanwhile
 		}
 	}
 	return nil
 }
 
 // renewLikes sets the times of rows of likes, which are grouped by them.
-func renewLikes(tx *Tx, t likeTable, rows map[string][]int64) error {
+func renewLikes(tx *Tx, t targetTable, rows map[string][]int64) error {
 	for _, at := range slices.Sorted(maps.Keys(rows)) {
 		update := `
-			UPDATE ` + t.likes + ` FORCE INDEX (PRIMARY)
+			UPDATE ` + t.Likes + ` FORCE INDEX (PRIMARY)
 			SET created_at=?
-			WHERE id IN (` + joinIDs(ascending(rows[at])) + `)`
+			WHERE id IN (` + JoinIDs(Ascending(rows[at])) + `)`
 		if err := tx.Exec(update, at).Error; err != nil {
 			return fmt.Errorf("renew likes: %w", err)
 		}
@@ -341,25 +338,21 @@ type likedRow struct {
 	ID, UserID, LikesCount, Milestone int64
 }
 
-// lockedAtOnce is the number of targets that one statement locks. For a much longer list, the range optimizer runs out
-// of range_optimizer_max_mem_size, and the server would lock the whole table.
-const lockedAtOnce = 5000
-
 // lockTargets locks and reads those targets that have a row. Their ids are in ascending order. The locks come before
 // any decision: in direct mode, another transaction could otherwise count a like meanwhile and take the count over a
 // milestone unnoticed.
-func lockTargets(tx *Tx, t likeTable, ids []int64) (map[int64]likedRow, error) {
+func lockTargets(tx *Tx, t targetTable, ids []int64) (map[int64]likedRow, error) {
 	before := make(map[int64]likedRow, len(ids))
 	for some := range slices.Chunk(ids, lockedAtOnce) {
 		query := `
 			SELECT id, user_id, likes_count, milestone
-			FROM ` + t.targets + ` FORCE INDEX (PRIMARY)
-			WHERE id IN (` + joinIDs(some) + `)
+			FROM ` + t.Targets + ` FORCE INDEX (PRIMARY)
+			WHERE id IN (` + JoinIDs(some) + `)
 			ORDER BY id
 			FOR UPDATE`
 		var rows []likedRow
 		if err := tx.Raw(query).Scan(&rows).Error; err != nil {
-			return nil, fmt.Errorf("lock %s: %w", t.targets, err)
+			return nil, fmt.Errorf("lock %s: %w", t.Targets, err)
 		}
 		for _, row := range rows {
 			before[row.ID] = row
@@ -368,15 +361,8 @@ func lockTargets(tx *Tx, t likeTable, ids []int64) (map[int64]likedRow, error) {
 	return before, nil
 }
 
-// readPairs is the number of (target, user) pairs that one query reads. The time to plan an OR grows with the square of
-// its length. The users of one target are an IN, which may be longer.
-const (
-	readPairs = 500
-	readUsers = 5000
-)
-
 // readLikes returns the ids of the rows of those (target, user) pairs that have one.
-func readLikes(tx *Tx, t likeTable, ids []int64, users map[int64][]int64) (map[models.LikeKey]int64, error) {
+func readLikes(tx *Tx, t targetTable, ids []int64, users map[int64][]int64) (map[models.LikeKey]int64, error) {
 	type like struct{ ID, TargetID, UserID int64 }
 	var list []like
 	var where []string
@@ -386,8 +372,8 @@ func readLikes(tx *Tx, t likeTable, ids []int64, users map[int64][]int64) (map[m
 			return nil
 		}
 		query := `
-			SELECT id, ` + t.column + ` AS target_id, user_id
-			FROM ` + t.likes + `
+			SELECT id, ` + t.Column + ` AS target_id, user_id
+			FROM ` + t.Likes + `
 			WHERE ` + strings.Join(where, " OR ")
 		var found []like
 		if err := tx.Raw(query).Scan(&found).Error; err != nil {
@@ -397,14 +383,14 @@ func readLikes(tx *Tx, t likeTable, ids []int64, users map[int64][]int64) (map[m
 		return nil
 	}
 	for _, id := range ids {
-		for some := range slices.Chunk(users[id], readUsers) {
+		for some := range slices.Chunk(users[id], ReadUsers) {
 			if pairs > 0 && pairs+len(some) > readPairs {
 				if err := read(); err != nil {
 					return nil, err
 				}
 			}
 			// One range of the unique key for each target. Both servers plan this form well, but not row constructors.
-			where = append(where, fmt.Sprintf("(%s=%d AND user_id IN (%s))", t.column, id, joinIDs(some)))
+			where = append(where, fmt.Sprintf("(%s=%d AND user_id IN (%s))", t.Column, id, JoinIDs(some)))
 			pairs += len(some)
 		}
 	}
@@ -412,7 +398,7 @@ func readLikes(tx *Tx, t likeTable, ids []int64, users map[int64][]int64) (map[m
 		return nil, err
 	}
 	kind := models.KindPost
-	if t.likes == "comment_likes" {
+	if t.Likes == "comment_likes" {
 		kind = models.KindComment
 	}
 	rows := make(map[models.LikeKey]int64, len(list))
@@ -440,22 +426,22 @@ func addToCounts(
 	if len(delta) == 0 {
 		return nil
 	}
-	t, ids := likeTables[kind], slices.Sorted(maps.Keys(delta))
-	set := t.adding(caseOf(delta, "0"))
+	t, ids := TargetTables[kind], slices.Sorted(maps.Keys(delta))
+	set := adding(t, caseOf(delta, "0"))
 	if len(reached) > 0 {
 		set += ", milestone=" + caseOf(highest, "milestone")
 	}
 	update := tx.Exec(`
-		UPDATE ` + t.targets + `
+		UPDATE ` + t.Targets + `
 		SET ` + set + `
-		WHERE id IN (` + joinIDs(ids) + `)`)
+		WHERE id IN (` + JoinIDs(ids) + `)`)
 	if update.Error != nil {
-		return fmt.Errorf("update counts of %s: %w", t.targets, update.Error)
+		return fmt.Errorf("update counts of %s: %w", t.Targets, update.Error)
 	}
 	if update.RowsAffected != int64(len(ids)) {
-		return errChangedMeanwhile
+		return ErrChangedMeanwhile
 	}
-	if err := t.counted(tx, ids...); err != nil {
+	if err := counted(tx, t, ids...); err != nil {
 		return err
 	}
 	for _, m := range slices.Sorted(maps.Keys(reached)) {
@@ -464,20 +450,4 @@ func addToCounts(
 		}
 	}
 	return nil
-}
-
-// caseOf returns an expression for the value of each id, or for otherwise. Ids of one value are one list, which the
-// servers search by bisection. A WHEN for each id would be searched from the first to the last.
-func caseOf(values map[int64]int64, otherwise string) string {
-	ids := map[int64][]int64{} // by value
-	for _, id := range slices.Sorted(maps.Keys(values)) {
-		ids[values[id]] = append(ids[values[id]], id)
-	}
-	var b strings.Builder
-	b.WriteString("CASE")
-	for _, value := range slices.Sorted(maps.Keys(ids)) {
-		fmt.Fprintf(&b, " WHEN id IN (%s) THEN %d", joinIDs(ids[value]), value)
-	}
-	b.WriteString(" ELSE " + otherwise + " END")
-	return b.String()
 }

@@ -60,7 +60,7 @@ func dropStrangers(
 	if len(users) == 0 {
 		return ofDrops, nil
 	}
-	found, err := idsWhere(tx, "users", conditions{}, slices.Sorted(maps.Keys(users)))
+	found, err := idsWhere(tx, "users", Conditions{}, slices.Sorted(maps.Keys(users)))
 	if err != nil {
 		return nil, err
 	}

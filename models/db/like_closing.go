@@ -3,7 +3,6 @@ package db
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"likewise/models"
@@ -13,34 +12,6 @@ import (
 // failover of Redis may lose its last seconds. If it loses a mark of close.lua and no like, the targets of the shard
 // stay warm, and a deleted one would accept likes.
 const closeAgain = time.Minute
-
-// askClosing records deletions for the gate, in their transaction. An operation has a record of its own for the first
-// time that its targets are closed: see CloseStep.
-func askClosing(tx *Tx, kind models.TargetKind, ids []int64, d models.Deletion) error {
-	if d.Operation != 0 {
-		return nil
-	}
-	tx.CloseAfter(kind, ids)
-	return recordClosings(tx, kind, ids, d.At, false)
-}
-
-// recordClosings records deletions for the gate. told means that their targets were closed once, at the time at.
-func recordClosings(tx *Tx, kind models.TargetKind, ids []int64, at time.Time, told bool) error {
-	if len(ids) == 0 {
-		return nil
-	}
-	args := make([]any, 0, 4*len(ids))
-	for _, id := range ids {
-		args = append(args, kind, id, models.WholeSeconds(at), told)
-	}
-	insert := `
-		INSERT INTO gate_closings (kind, target_id, deleted_at, told)
-		VALUES ` + strings.Repeat(",(?,?,?,?)", len(ids))[1:]
-	if err := tx.Exec(insert, args...).Error; err != nil {
-		return fmt.Errorf("record deletion for the gate: %w", err)
-	}
-	return nil
-}
 
 // OpenClosings returns the closings that are due, in the order of their ids: at most limit above after. Each deletion
 // is due at once, and a second time closeAgain after the first. No row stays for long, so OpenClosings reads few other

@@ -31,7 +31,7 @@ func insertDeadLetters(tx *Tx, dead []models.LikeRecord, now time.Time) error {
 		reason := []rune(strings.ToValidUTF8(r.Problem, "?"))
 		reason = reason[:min(len(reason), maxLetterError)]
 		digest := sha256.Sum256(fmt.Appendf(nil, "%s %d %d %s %s", r.Topic, r.Partition, r.Offset, r.Pos, r.Payload))
-		err := tx.Exec(insert, r.Shard, hexOf(digest), r.Pos.Epoch, r.Pos.Seq, r.Topic, r.Partition, r.Offset,
+		err := tx.Exec(insert, r.Shard, HexOf(digest), r.Pos.Epoch, r.Pos.Seq, r.Topic, r.Partition, r.Offset,
 			hex.EncodeToString(r.Payload), string(reason), now).Error
 		if err != nil {
 			return fmt.Errorf("write dead letter: %w", err)
@@ -58,18 +58,18 @@ func (s *DB) DeadLetters(ctx context.Context) (int64, error) {
 func (s *DB) ListDeadLetters(
 	ctx context.Context, resolved bool, before int64, limit int,
 ) ([]models.DeadLetter, error) {
-	where := matching("resolved_at IS NULL")
+	where := Matching("resolved_at IS NULL")
 	if resolved {
-		where = matching("resolution<>''") // read in the order of ids, because there are few
+		where = Matching("resolution<>''") // read in the order of ids, because there are few
 	}
-	where.addIf(before > 0, "id<?", before)
+	where.AddIf(before > 0, "id<?", before)
 	query := `
 		SELECT ` + letterColumns + `, LEFT(payload, ?) AS payload
 		FROM dead_letters
-		` + where.clause() + `
+		` + where.Clause() + `
 		ORDER BY id DESC
 		LIMIT ?`
-	args := slices.Concat([]any{models.MaxShownPayload}, where.args, []any{limit})
+	args := slices.Concat([]any{models.MaxShownPayload}, where.Args, []any{limit})
 	var list []models.DeadLetter
 	err := s.Read(ctx).Raw(query, args...).Scan(&list).Error
 	if err != nil {
@@ -112,7 +112,7 @@ func (s *DB) ResolveDeadLetter(ctx context.Context, actor, id int64, how models.
 	}
 	now := s.Now().UTC()
 	err := s.Transact(ctx, func(tx *Tx) error {
-		if err := lockActor(tx, actor, models.RoleAdmin); err != nil {
+		if err := LockActor(tx, actor, models.RoleAdmin); err != nil {
 			return err
 		}
 		problem, err := lockOpenLetter(tx, id)
@@ -129,7 +129,7 @@ func (s *DB) ResolveDeadLetter(ctx context.Context, actor, id int64, how models.
 		act := letterAct(actor, id, "dead_letter.discard", reason)
 		act.Before = map[string]any{"resolution": nil, "error": problem}
 		act.After = map[string]any{"resolution": string(how)}
-		return logModeration(tx, act)
+		return LogModeration(tx, act)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("resolve dead letter %d: %w", id, err)
@@ -137,8 +137,8 @@ func (s *DB) ResolveDeadLetter(ctx context.Context, actor, id int64, how models.
 	return s.DeadLetter(ctx, id)
 }
 
-func letterAct(actor, id int64, action, reason string) moderationAct {
-	return moderationAct{ActorID: actor, Action: action, TargetType: "dead_letter", TargetID: id, Reason: reason}
+func letterAct(actor, id int64, action, reason string) ModerationAct {
+	return ModerationAct{ActorID: actor, Action: action, TargetType: "dead_letter", TargetID: id, Reason: reason}
 }
 
 // BeginRetry logs that an admin has the events of a letter sent through the pipeline again. It precedes the retry,
@@ -147,7 +147,7 @@ func letterAct(actor, id int64, action, reason string) moderationAct {
 // those of ResolveDeadLetter.
 func (s *DB) BeginRetry(ctx context.Context, actor, id int64, reason string, events int) error {
 	err := s.Transact(ctx, func(tx *Tx) error {
-		if err := lockActor(tx, actor, models.RoleAdmin); err != nil {
+		if err := LockActor(tx, actor, models.RoleAdmin); err != nil {
 			return err
 		}
 		problem, err := lockOpenLetter(tx, id)
@@ -157,7 +157,7 @@ func (s *DB) BeginRetry(ctx context.Context, actor, id int64, reason string, eve
 		act := letterAct(actor, id, "dead_letter.retry", reason)
 		act.Before = map[string]any{"resolution": nil, "error": problem}
 		act.After = map[string]any{"events": events}
-		return logModeration(tx, act)
+		return LogModeration(tx, act)
 	})
 	if err != nil {
 		return fmt.Errorf("retry dead letter %d: %w", id, err)
@@ -170,7 +170,7 @@ func (s *DB) FailRetry(ctx context.Context, actor, id int64, reason string) erro
 	err := s.Transact(ctx, func(tx *Tx) error {
 		act := letterAct(actor, id, "dead_letter.retry_failed", reason)
 		act.After = map[string]any{"resolution": nil}
-		return logModeration(tx, act)
+		return LogModeration(tx, act)
 	})
 	if err != nil {
 		return fmt.Errorf("retry dead letter %d: %w", id, err)

@@ -53,7 +53,7 @@ func reachedMilestones(
 		return reached, nil
 	}
 	ids := slices.Sorted(maps.Keys(unknown))
-	own, err := readLikes(tx, likeTables[kind], ids, authors)
+	own, err := readLikes(tx, TargetTables[kind], ids, authors)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func reachedMilestones(
 // notifyMilestone notifies the authors of targets of one kind that their likes reached a milestone, and announces it.
 // It notifies nobody of deleted targets, of comments under deleted posts, and of posts that the author mutes.
 func notifyMilestone(tx *Tx, kind models.TargetKind, milestone int64, ids []int64, at time.Time) error {
-	tx.AnnounceAll(announcement{event: models.LikeMilestone, kind: string(kind), ids: ids, milestone: milestone})
+	tx.AnnounceAll(Announcement{Event: models.LikeMilestone, Kind: string(kind), IDs: ids, Milestone: milestone})
 	post, about := "t.id", "t.id,0"
 	if kind == models.KindComment {
 		post, about = "t.post_id", "t.post_id,t.id"
@@ -76,9 +76,9 @@ func notifyMilestone(tx *Tx, kind models.TargetKind, milestone int64, ids []int6
 	insert := `
 		INSERT INTO notifications (user_id, kind, post_id, comment_id, milestone, created_at)
 		SELECT t.user_id,?,` + about + `,?,?
-		FROM ` + likeTables[kind].open + `
+		FROM ` + TargetTables[kind].open + `
 		JOIN users u ON u.id=t.user_id AND u.deleted_at IS NULL
-		WHERE t.id IN (` + joinIDs(ids) + `) AND t.status=? AND ` + notMuted("t.user_id", post) + notificationOnce
+		WHERE t.id IN (` + JoinIDs(ids) + `) AND t.status=? AND ` + notMuted("t.user_id", post) + notificationOnce
 	if err := tx.Exec(insert, models.NotifyMilestone, milestone, models.WholeSeconds(at),
 		models.StatusNormal).Error; err != nil {
 		return fmt.Errorf("write milestones of %ss: %w", kind, err)
@@ -94,7 +94,7 @@ func (s *DB) PassMilestones(ctx context.Context, target models.Target, likes int
 		return nil
 	}
 	update := `
-		UPDATE ` + likeTables[target.Kind].targets + ` FORCE INDEX (PRIMARY)
+		UPDATE ` + TargetTables[target.Kind].Targets + ` FORCE INDEX (PRIMARY)
 		SET milestone=GREATEST(milestone,?), updated_at=updated_at
 		WHERE id=?`
 	if _, err := s.Write(ctx, update, slices.Max(reached), target.ID); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/privacy"
 )
 
 // milestonesOf returns the log of a post by ada, and a function that returns her notifications of it.
@@ -151,7 +152,7 @@ func TestMilestones_skipDeletedTargets(t *testing.T) {
 	_, err = l.store.Pool().ExecContext(t.Context(), "UPDATE posts SET status=1")
 	require.NoError(t, err)
 	assert.Empty(t, notified(), "of a deleted post")
-	_, err = l.store.DeleteUser(t.Context(), ada, "")
+	_, err = privacy.New(l.store).DeleteUser(t.Context(), ada, "")
 	require.NoError(t, err)
 	l.apply(l.likesOf(2, 8, 20, true)...)
 	assert.Empty(t, notified(), "to a deleted author")

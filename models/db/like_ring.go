@@ -15,7 +15,7 @@ import (
 
 // LastLikeID returns the highest row id of the likes of a kind of target; 0 if there is none.
 func (s *DB) LastLikeID(ctx context.Context, kind models.TargetKind) (int64, error) {
-	table := likeTables[kind].likes
+	table := TargetTables[kind].Likes
 	query := `
 		SELECT COALESCE(MAX(id), 0)
 		FROM ` + table
@@ -29,38 +29,38 @@ func (s *DB) LastLikeID(ctx context.Context, kind models.TargetKind) (int64, err
 // LikesBetween returns the likes of a kind with row ids above after, up to upTo, that were accepted since a time.
 func (s *DB) LikesBetween(ctx context.Context, kind models.TargetKind, after, upTo int64, since time.Time,
 ) ([]models.AuthoredLike, error) {
-	where := matching("l.id>? AND l.id<=? AND l.created_at>=?", after, upTo, since)
-	return s.authoredLikes(ctx, kind, likeTables[kind].likes, where)
+	where := Matching("l.id>? AND l.id<=? AND l.created_at>=?", after, upTo, since)
+	return s.authoredLikes(ctx, kind, TargetTables[kind].Likes, where)
 }
 
 // LatestLikesOf returns those of the latest likes of a kind by a user that were accepted since a time. It examines at
 // most limit rows.
 func (s *DB) LatestLikesOf(ctx context.Context, kind models.TargetKind, userID int64, since time.Time, limit int,
 ) ([]models.AuthoredLike, error) {
-	t := likeTables[kind]
+	t := TargetTables[kind]
 	latest := fmt.Sprintf(`(
 			SELECT id, user_id, %s, created_at
 			FROM %s FORCE INDEX (idx_user_id)
 			WHERE user_id=%d
 			ORDER BY id DESC
 			LIMIT %d
-		)`, t.column, t.likes, userID, limit)
-	return s.authoredLikes(ctx, kind, latest, matching("l.created_at>=?", since))
+		)`, t.Column, t.Likes, userID, limit)
+	return s.authoredLikes(ctx, kind, latest, Matching("l.created_at>=?", since))
 }
 
 // authoredLikes reads the likes l of a table that match where.
-func (s *DB) authoredLikes(ctx context.Context, kind models.TargetKind, table string, where conditions,
+func (s *DB) authoredLikes(ctx context.Context, kind models.TargetKind, table string, where Conditions,
 ) ([]models.AuthoredLike, error) {
-	t := likeTables[kind]
+	t := TargetTables[kind]
 	query := `
-		SELECT l.id AS row_id, l.user_id, l.` + t.column + ` AS target_id, t.user_id AS author_id,
+		SELECT l.id AS row_id, l.user_id, l.` + t.Column + ` AS target_id, t.user_id AS author_id,
 			l.created_at AS liked_at
 		FROM ` + table + ` l
-		JOIN ` + t.targets + ` t ON t.id=l.` + t.column + `
-		` + where.clause()
+		JOIN ` + t.Targets + ` t ON t.id=l.` + t.Column + `
+		` + where.Clause()
 	var list []models.AuthoredLike
-	if err := s.Read(ctx).Raw(query, where.args...).Scan(&list).Error; err != nil {
-		return nil, fmt.Errorf("read %s: %w", t.likes, err)
+	if err := s.Read(ctx).Raw(query, where.Args...).Scan(&list).Error; err != nil {
+		return nil, fmt.Errorf("read %s: %w", t.Likes, err)
 	}
 	for i := range list {
 		list[i].Kind = kind
@@ -110,7 +110,7 @@ func (s *DB) JudgedUntil(ctx context.Context, authorID int64, users []int64) (ma
 		SELECT m.user_id, MAX(r.resolved_at) AS resolved_at
 		FROM like_rings r
 		JOIN like_ring_members m ON m.ring_id=r.id
-		WHERE r.author_id=? AND r.status<>? AND m.user_id IN (` + joinIDs(users) + `)
+		WHERE r.author_id=? AND r.status<>? AND m.user_id IN (` + JoinIDs(users) + `)
 		GROUP BY m.user_id`
 	var rows []struct {
 		UserID     int64
@@ -180,7 +180,7 @@ func lockKnownRing(tx *Tx, ring *models.LikeRing) (id int64, err error) {
 		SELECT r.id
 		FROM like_rings r
 		JOIN like_ring_members m ON m.ring_id=r.id
-		WHERE r.author_id=? AND r.status=? AND m.user_id IN (` + joinIDs(ring.MemberIDs()) + `)
+		WHERE r.author_id=? AND r.status=? AND m.user_id IN (` + JoinIDs(ring.MemberIDs()) + `)
 		ORDER BY r.id
 		LIMIT 1`
 	var known []int64
@@ -197,7 +197,7 @@ func lockKnownRing(tx *Tx, ring *models.LikeRing) (id int64, err error) {
 		return 0, err
 	}
 	if status != models.RingOpen {
-		return 0, errChangedMeanwhile
+		return 0, ErrChangedMeanwhile
 	}
 	return known[0], nil
 }
@@ -209,7 +209,7 @@ func isJudged(tx *Tx, ring *models.LikeRing) (bool, error) {
 		SELECT COUNT(DISTINCT m.user_id)
 		FROM like_rings r
 		JOIN like_ring_members m ON m.ring_id=r.id
-		WHERE r.author_id=? AND r.status<>? AND r.resolved_at>=? AND m.user_id IN (` + joinIDs(ring.MemberIDs()) + `)`
+		WHERE r.author_id=? AND r.status<>? AND r.resolved_at>=? AND m.user_id IN (` + JoinIDs(ring.MemberIDs()) + `)`
 	var judged int
 	err := tx.Raw(query, ring.AuthorID, models.RingOpen, ring.LastAt).Scan(&judged).Error
 	return judged == len(ring.Members), err
@@ -254,14 +254,14 @@ func writeRingMembers(tx *Tx, ring *models.LikeRing) error {
 func (s *DB) LikeRings(
 	ctx context.Context, status models.RingStatus, before int64, limit int,
 ) ([]models.LikeRing, error) {
-	where := matching("r.status=?", status)
-	where.addIf(before > 0, "r.id<?", before)
+	where := Matching("r.status=?", status)
+	where.AddIf(before > 0, "r.id<?", before)
 	return s.likeRings(ctx, where, limit)
 }
 
 // LikeRing reads one ring. If it does not exist, LikeRing returns CodeNotFound.
 func (s *DB) LikeRing(ctx context.Context, id int64) (*models.LikeRing, error) {
-	list, err := s.likeRings(ctx, matching("r.id=?", id), 1)
+	list, err := s.likeRings(ctx, Matching("r.id=?", id), 1)
 	if err != nil {
 		return nil, err
 	}
@@ -273,17 +273,17 @@ func (s *DB) LikeRing(ctx context.Context, id int64) (*models.LikeRing, error) {
 
 func errNoRing() *models.Error { return models.Errorf(models.CodeNotFound, "There is no such ring.") }
 
-func (s *DB) likeRings(ctx context.Context, where conditions, limit int) ([]models.LikeRing, error) {
+func (s *DB) likeRings(ctx context.Context, where Conditions, limit int) ([]models.LikeRing, error) {
 	query := `
 		SELECT r.id, r.author_id, COALESCE(u.username, '') AS author, r.coincidences, r.occasions,
 			r.first_at, r.last_at, r.evidence, r.found_at, r.status, r.resolved_at, r.resolved_by, r.reason
 		FROM like_rings r
 		LEFT JOIN users u ON u.id=r.author_id
-		` + where.clause() + `
+		` + where.Clause() + `
 		ORDER BY r.id DESC
 		LIMIT ?`
 	var list []models.LikeRing
-	if err := s.Read(ctx).Raw(query, append(where.args, limit)...).Scan(&list).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, append(where.Args, limit)...).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("read rings: %w", err)
 	}
 	if len(list) == 0 {
@@ -300,7 +300,7 @@ func (s *DB) likeRings(ctx context.Context, where conditions, limit int) ([]mode
 		SELECT m.ring_id, m.user_id, COALESCE(u.username, '') AS username, m.coincidences, m.likes
 		FROM like_ring_members m
 		LEFT JOIN users u ON u.id=m.user_id
-		WHERE m.ring_id IN (` + joinIDs(ids) + `)
+		WHERE m.ring_id IN (` + JoinIDs(ids) + `)
 		ORDER BY m.ring_id, m.coincidences DESC, m.user_id`
 	var members []models.RingMember
 	if err := s.Read(ctx).Raw(readMembers).Scan(&members).Error; err != nil {

@@ -89,11 +89,11 @@ func (s *DB) resolveRing(ctx context.Context, actor, id int64, r ringResolution,
 		if err != nil {
 			return err
 		}
-		users, err := lockStandings(tx, append(slices.Clone(members), actor)...)
+		users, err := LockStandings(tx, append(slices.Clone(members), actor)...)
 		if err != nil {
 			return err
 		}
-		if err := requireRole(tx, users[actor], models.RoleModerator); err != nil {
+		if err := RequireRole(tx, users[actor], models.RoleModerator); err != nil {
 			return err
 		}
 		if err := lockOpenRing(tx, actor, id); err != nil {
@@ -102,7 +102,7 @@ func (s *DB) resolveRing(ctx context.Context, actor, id int64, r ringResolution,
 		if now, err := ringMembers(tx, id); err != nil {
 			return err
 		} else if !slices.Equal(now, members) {
-			return errChangedMeanwhile // the ring grew before it was locked
+			return ErrChangedMeanwhile // the ring grew before it was locked
 		}
 		after, err := act(tx)
 		if err != nil {
@@ -119,7 +119,7 @@ func (s *DB) resolveRing(ctx context.Context, actor, id int64, r ringResolution,
 		if err := tx.Exec(update, r.status, tx.Now, actor, r.reason, id).Error; err != nil {
 			return err
 		}
-		return logModeration(tx, moderationAct{
+		return LogModeration(tx, ModerationAct{
 			ActorID: actor, Action: r.action, TargetType: "like_ring", TargetID: id, Reason: r.reason,
 			Before: map[string]any{"status": string(models.RingOpen)}, After: after,
 		})

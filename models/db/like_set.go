@@ -12,51 +12,11 @@ import (
 	"likewise/models"
 )
 
-// likeTable names the tables and the column of a kind of target. open is the FROM clause of a target t whose post is
-// not deleted, so that t.status is the only condition left: a comment on a deleted post is closed.
-type likeTable struct {
-	targets, likes, column, open string
-}
-
-var likeTables = map[models.TargetKind]likeTable{
-	models.KindPost: {"posts", "post_likes", "post_id", "posts t"},
-	models.KindComment: {
-		"comments", "comment_likes", "comment_id",
-		"comments t JOIN posts p ON p.id=t.post_id AND p.status=" + sqlNormal,
-	},
-}
-
-// targetTable returns the table of a kind of target.
-func targetTable(kind models.TargetKind) string {
-	if kind == models.KindDrop {
-		return "drops"
-	}
-	return likeTables[kind].targets
-}
-
-// adding returns the SET clause that adds delta, an expression, to the count and updates the score. The score comes
-// first and is computed from the new count: MySQL assigns from left to right, the standard all at once.
-func (t likeTable) adding(delta string) string {
-	set := "likes_count=likes_count+(" + delta + "), updated_at=updated_at"
-	if t.targets == "posts" {
-		set = "hot_score=" + hotScoreSQL("likes_count+("+delta+")") + ", " + set
-	}
-	return set
-}
-
-// counted copies the new counts of posts to post_tags, after adding, in the same transaction.
-func (t likeTable) counted(tx *Tx, ids ...int64) error {
-	if t.targets != "posts" {
-		return nil
-	}
-	return syncTags(tx, ids...)
-}
-
 // SetLike sets a like in direct mode: one transaction writes the row and, if a row changed, the count. Setting a like
 // to the state that it has changes nothing. If the target is deleted or never existed, SetLike returns CodeNotFound. If
 // the site is not in direct mode, SetLike returns CodeUnavailable.
 func (s *DB) SetLike(ctx context.Context, target models.Target, userID int64, liked bool) (models.LikeState, error) {
-	t := likeTables[target.Kind]
+	t := TargetTables[target.Kind]
 	state := models.LikeState{Liked: liked}
 	err := s.Transact(ctx, func(tx *Tx) error {
 		if err := holdDirect(tx); err != nil {
@@ -101,7 +61,7 @@ func (s *DB) SetLike(ctx context.Context, target models.Target, userID int64, li
 // still has a deleted entry. ON DUPLICATE KEY UPDATE would lock this entry and the next one exclusively. The next entry
 // can belong to another target, so two such inserts could deadlock.
 func setLikeRow(tx *Tx, target models.Target, userID int64, liked bool) (changed bool, err error) {
-	t := likeTables[target.Kind]
+	t := TargetTables[target.Kind]
 	rows, err := readLikes(tx, t, []int64{target.ID}, map[int64][]int64{target.ID: {userID}})
 	if err != nil {
 		return false, err
@@ -114,23 +74,23 @@ func setLikeRow(tx *Tx, target models.Target, userID int64, liked bool) (changed
 	delta := "1"
 	if liked {
 		change = tx.Exec(`
-			INSERT INTO `+t.likes+` (`+t.column+`, user_id, created_at)
+			INSERT INTO `+t.Likes+` (`+t.Column+`, user_id, created_at)
 			VALUES (?, ?, CURRENT_TIMESTAMP)`, target.ID, userID)
 	} else {
 		delta = "-1"
 		change = tx.Exec(`
-			DELETE FROM `+t.likes+`
+			DELETE FROM `+t.Likes+`
 			WHERE id=?`, row)
 	}
 	if models.MySQLCode(change.Error) == errDuplicateKey {
-		return false, errChangedMeanwhile
+		return false, ErrChangedMeanwhile
 	}
 	if change.Error != nil {
 		return false, change.Error
 	}
 	count := tx.Exec(`
-		UPDATE `+t.targets+`
-		SET `+t.adding(delta)+`
+		UPDATE `+t.Targets+`
+		SET `+adding(t, delta)+`
 		WHERE id=? AND status=?`, target.ID, models.StatusNormal)
 	if count.Error != nil {
 		return false, count.Error
@@ -138,7 +98,7 @@ func setLikeRow(tx *Tx, target models.Target, userID int64, liked bool) (changed
 	if count.RowsAffected == 0 {
 		return false, models.NotFound(target.Kind)
 	}
-	return true, t.counted(tx, target.ID)
+	return true, counted(tx, t, target.ID)
 }
 
 // reachMilestone notifies the author if the like of a user took the likes of others to a milestone for the first time.
@@ -154,7 +114,7 @@ func reachMilestone(tx *Tx, target models.Target, userID int64, now likedRow) er
 		return err
 	}
 	update := `
-		UPDATE ` + likeTables[target.Kind].targets + `
+		UPDATE ` + TargetTables[target.Kind].Targets + `
 		SET milestone=?, updated_at=updated_at
 		WHERE id=?`
 	if err := tx.Exec(update, slices.Max(slices.Collect(maps.Keys(reached))), target.ID).Error; err != nil {
@@ -197,16 +157,16 @@ func (s *DB) StatesOf(
 	var parts []string
 	var args []any
 	for kind, list := range idsByKind(targets) {
-		t, liked := likeTables[kind], "FALSE"
+		t, liked := TargetTables[kind], "FALSE"
 		if viewer != 0 {
-			liked = "EXISTS (SELECT 1 FROM " + t.likes + " l WHERE l." + t.column + "=t.id AND l.user_id=?)"
+			liked = "EXISTS (SELECT 1 FROM " + t.Likes + " l WHERE l." + t.Column + "=t.id AND l.user_id=?)"
 			args = append(args, viewer)
 		}
 		parts = append(parts, `
 		SELECT '`+string(kind)+`' AS kind, t.id, t.likes_count AS count,
 			`+liked+` AS liked
 		FROM `+t.open+`
-		WHERE t.id IN (`+joinIDs(list)+`) AND t.status=?`)
+		WHERE t.id IN (`+JoinIDs(list)+`) AND t.status=?`)
 		args = append(args, models.StatusNormal)
 	}
 	var found []struct {
@@ -233,11 +193,11 @@ func (s *DB) LikedBy(ctx context.Context, userID int64, targets []models.Target)
 	var parts []string
 	var args []any
 	for kind, list := range idsByKind(targets) {
-		t := likeTables[kind]
+		t := TargetTables[kind]
 		parts = append(parts, `
-		SELECT '`+string(kind)+`' AS kind, `+t.column+` AS id
-		FROM `+t.likes+`
-		WHERE user_id=? AND `+t.column+` IN (`+joinIDs(list)+`)`)
+		SELECT '`+string(kind)+`' AS kind, `+t.Column+` AS id
+		FROM `+t.Likes+`
+		WHERE user_id=? AND `+t.Column+` IN (`+JoinIDs(list)+`)`)
 		args = append(args, userID)
 	}
 	var found []models.Target
@@ -259,26 +219,26 @@ func (s *DB) LikedBy(ctx context.Context, userID int64, targets []models.Target)
 // CodeNotFound.
 func (s *DB) Likers(ctx context.Context, viewer int64, target models.Target, before int64, limit int,
 ) (list []models.Liker, rest *models.ListKey, err error) {
-	t := likeTables[target.Kind]
+	t := TargetTables[target.Kind]
 	// The index is forced: for the latest likes of a target, the servers tend to read the latest likes of all targets.
 	likes := trail{
-		from:  t.likes + " l FORCE INDEX (idx_" + t.column + "_desc)",
-		where: matching("l."+t.column+"=?", target.ID),
+		from:  t.Likes + " l FORCE INDEX (idx_" + t.Column + "_desc)",
+		where: Matching("l."+t.Column+"=?", target.ID),
 		id:    "l.id",
 	}
-	visible := func(where conditions, limit int) *gorm.DB {
+	visible := func(where Conditions, limit int) *gorm.DB {
 		// Reading the likes through the target leaves out deleted targets without a query of its own.
-		where.add("t.id=? AND t.status=?", target.ID, models.StatusNormal)
-		where.add(notBlocked("l.user_id"), viewer)
+		where.Add("t.id=? AND t.status=?", target.ID, models.StatusNormal)
+		where.Add(notBlocked("l.user_id"), viewer)
 		query := `
-			SELECT ` + authorColumns + `, l.id AS row_id, l.created_at
+			SELECT ` + AuthorColumns + `, l.id AS row_id, l.created_at
 			FROM ` + t.open + `
 			STRAIGHT_JOIN ` + likes.from + `
 			STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=l.user_id
-			` + where.clause() + `
+			` + where.Clause() + `
 			ORDER BY ` + likes.order() + `
 			LIMIT ?`
-		return s.Read(ctx).Raw(query, append(where.args, limit)...)
+		return s.Read(ctx).Raw(query, append(where.Args, limit)...)
 	}
 	list, rest, err = sift(ctx, s, likes, beforeID(before), limit, visible, noContent[models.Liker])
 	if err != nil {
@@ -296,54 +256,13 @@ func (s *DB) Likers(ctx context.Context, viewer int64, target models.Target, bef
 	return list, rest, nil
 }
 
-// TargetOpen reports whether the target exists and is not deleted. A comment or drop on a deleted post is not open.
-func (s *DB) TargetOpen(ctx context.Context, target models.Target) (bool, error) {
-	open, err := s.OpenAmong(ctx, []models.Target{target})
-	return open[target], err
-}
-
-// OpenAmong returns the set of those targets that are open, as TargetOpen reports. It takes a query for each kind.
-func (s *DB) OpenAmong(ctx context.Context, targets []models.Target) (map[models.Target]bool, error) {
-	open := make(map[models.Target]bool, len(targets))
-	for kind, ids := range idsByKind(targets) {
-		query := `
-			SELECT t.id
-			FROM ` + likeTables[kind].open + `
-			WHERE t.id IN (` + joinIDs(ids) + `) AND t.status=` + sqlNormal
-		if kind == models.KindDrop {
-			query = `
-			SELECT d.id
-			FROM drops d
-			JOIN posts p ON p.id=d.post_id
-			WHERE d.id IN (` + joinIDs(ids) + `) AND p.status=` + sqlNormal
-		}
-		var found []int64
-		if err := s.Read(ctx).Raw(query).Scan(&found).Error; err != nil {
-			return nil, fmt.Errorf("read which of %d targets are open: %w", len(targets), err)
-		}
-		for _, id := range found {
-			open[models.Target{Kind: kind, ID: id}] = true
-		}
-	}
-	return open, nil
-}
-
-// idsByKind returns the ids of targets of each kind.
-func idsByKind(targets []models.Target) map[models.TargetKind][]int64 {
-	ids := map[models.TargetKind][]int64{}
-	for _, t := range targets {
-		ids[t.Kind] = append(ids[t.Kind], t.ID)
-	}
-	return ids
-}
-
 // LikerIDs returns the ids of the users who like a target, in ascending order: at most limit ids above after.
 func (s *DB) LikerIDs(ctx context.Context, target models.Target, after int64, limit int) ([]int64, error) {
-	t := likeTables[target.Kind]
+	t := TargetTables[target.Kind]
 	query := `
 		SELECT user_id
-		FROM ` + t.likes + `
-		WHERE ` + t.column + `=? AND user_id>?
+		FROM ` + t.Likes + `
+		WHERE ` + t.Column + `=? AND user_id>?
 		ORDER BY user_id
 		LIMIT ?`
 	// Row by row: Scan takes a multiple of the time, and some targets have millions of likers.
@@ -382,11 +301,11 @@ func (s *DB) LikersOf(ctx context.Context, targets []models.Target) (map[models.
 func (s *DB) likersOf(
 	ctx context.Context, kind models.TargetKind, ids []int64, users map[models.Target][]int64,
 ) error {
-	t := likeTables[kind]
+	t := TargetTables[kind]
 	query := `
-		SELECT ` + t.column + `, user_id
-		FROM ` + t.likes + `
-		WHERE ` + t.column + ` IN (` + joinIDs(ids) + `)`
+		SELECT ` + t.Column + `, user_id
+		FROM ` + t.Likes + `
+		WHERE ` + t.Column + ` IN (` + JoinIDs(ids) + `)`
 	rows, err := s.Read(ctx).Raw(query).Rows()
 	if err != nil {
 		return err
@@ -407,11 +326,11 @@ func (s *DB) LikedAmong(ctx context.Context, target models.Target, users []int64
 	if len(users) == 0 {
 		return nil, nil
 	}
-	t := likeTables[target.Kind]
+	t := TargetTables[target.Kind]
 	query := `
 		SELECT user_id
-		FROM ` + t.likes + `
-		WHERE ` + t.column + `=? AND user_id IN (` + joinIDs(users) + `)`
+		FROM ` + t.Likes + `
+		WHERE ` + t.Column + `=? AND user_id IN (` + JoinIDs(users) + `)`
 	var ids []int64
 	if err := s.Read(ctx).Raw(query, target.ID).Scan(&ids).Error; err != nil {
 		return nil, fmt.Errorf("read likers of %s: %w", target, err)
@@ -421,4 +340,22 @@ func (s *DB) LikedAmong(ctx context.Context, target models.Target, users []int64
 		liked[id] = true
 	}
 	return liked, nil
+}
+
+// adding returns the SET clause of targets that adds delta, an expression, to the count and updates the score of posts.
+// The score comes first and is computed from the new count: MySQL assigns from left to right, the standard all at once.
+func adding(t targetTable, delta string) string {
+	set := "likes_count=likes_count+(" + delta + "), updated_at=updated_at"
+	if t.Targets == "posts" {
+		set = "hot_score=" + hotScoreSQL("likes_count+("+delta+")") + ", " + set
+	}
+	return set
+}
+
+// counted copies the new counts of posts to post_tags, after adding, in the same transaction.
+func counted(tx *Tx, t targetTable, ids ...int64) error {
+	if t.Targets != "posts" {
+		return nil
+	}
+	return syncTags(tx, ids...)
 }

@@ -11,7 +11,7 @@ import (
 
 // ShardStates reads every shard in order.
 func (s *DB) ShardStates(ctx context.Context) ([]models.ShardState, error) {
-	return s.shardStates(ctx, conditions{})
+	return s.shardStates(ctx, Conditions{})
 }
 
 // Watermarks returns Applied of the shards that are whole.
@@ -31,7 +31,7 @@ func (s *DB) Watermarks(ctx context.Context) (map[int]models.Position, error) {
 
 // ShardState reads one shard.
 func (s *DB) ShardState(ctx context.Context, shard int) (models.ShardState, error) {
-	states, err := s.shardStates(ctx, matching("s.shard=?", shard))
+	states, err := s.shardStates(ctx, Matching("s.shard=?", shard))
 	if err == nil && len(states) == 0 {
 		err = errNotInstalled(shard)
 	}
@@ -62,18 +62,18 @@ func errNotInstalled(shard int) error { return fmt.Errorf("shard %d is not insta
 
 // shardStates reads the gaps and letters after the watermarks. A single statement could return a watermark without a
 // gap below it; see Tally.
-func (s *DB) shardStates(ctx context.Context, where conditions) ([]models.ShardState, error) {
+func (s *DB) shardStates(ctx context.Context, where Conditions) ([]models.ShardState, error) {
 	query := `
 		SELECT s.shard, s.epoch, s.applied_epoch, s.applied_seq, s.applied_at, s.sealed_epoch, s.sealed_seq
 		FROM like_shards s
-		` + where.clause() + `
+		` + where.Clause() + `
 		ORDER BY s.shard`
 	var rows []struct {
 		Mark      shardMark `gorm:"embedded"`
 		Epoch     int64
 		AppliedAt time.Time
 	}
-	if err := s.Read(ctx).Raw(query, where.args...).Scan(&rows).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, where.Args...).Scan(&rows).Error; err != nil {
 		return nil, fmt.Errorf("read shards: %w", err)
 	}
 	states, shards := make([]models.ShardState, len(rows)), make([]int64, len(rows))
@@ -90,7 +90,7 @@ func (s *DB) shardStates(ctx context.Context, where conditions) ([]models.ShardS
 	gaps, err := s.countByShard(ctx, `
 		SELECT shard, COUNT(*) AS number
 		FROM like_gaps FORCE INDEX (idx_open)
-		WHERE shard IN (`+joinIDs(shards)+`) AND reconciled_at IS NULL
+		WHERE shard IN (`+JoinIDs(shards)+`) AND reconciled_at IS NULL
 		GROUP BY shard`)
 	if err != nil {
 		return nil, fmt.Errorf("count gaps: %w", err)
@@ -191,7 +191,7 @@ func (s *DB) CloseGaps(ctx context.Context, ids []int64) error {
 	update := `
 		UPDATE like_gaps
 		SET reconciled_at=?
-		WHERE id IN (` + joinIDs(ascending(ids)) + `)`
+		WHERE id IN (` + JoinIDs(Ascending(ids)) + `)`
 	if _, err := s.Write(ctx, update, s.Now().UTC()); err != nil {
 		return fmt.Errorf("close gaps: %w", err)
 	}

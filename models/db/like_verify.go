@@ -22,11 +22,11 @@ func (s *DB) LogReconcile(ctx context.Context, r models.Reconciliation, found []
 		problems = append(problems, d.String())
 	}
 	err := s.Transact(ctx, func(tx *Tx) error {
-		if err := lockActor(tx, r.ActorID, models.RoleAdmin); err != nil {
+		if err := LockActor(tx, r.ActorID, models.RoleAdmin); err != nil {
 			return err
 		}
 		before := map[string]any{"found": len(found), "differences": problems}
-		return logModeration(tx, reconciles(&r, moderationAct{Action: "pipeline.reconcile", Before: before}))
+		return LogModeration(tx, reconciles(&r, ModerationAct{Action: "pipeline.reconcile", Before: before}))
 	})
 	if err != nil {
 		return fmt.Errorf("log reconcile: %w", err)
@@ -35,7 +35,7 @@ func (s *DB) LogReconcile(ctx context.Context, r models.Reconciliation, found []
 }
 
 // reconciles returns an act of the log as one of a reconciliation.
-func reconciles(r *models.Reconciliation, act moderationAct) moderationAct {
+func reconciles(r *models.Reconciliation, act ModerationAct) ModerationAct {
 	act.ActorID, act.TargetType, act.TargetID, act.Reason = r.ActorID, r.TargetType, r.TargetID, r.Reason
 	return act
 }
@@ -60,7 +60,7 @@ func (s *DB) LogReconciled(
 		after["interrupted"] = true
 	}
 	err := s.Transact(ctx, func(tx *Tx) error {
-		return logModeration(tx, reconciles(&r, moderationAct{Action: "pipeline.reconciled", After: after}))
+		return LogModeration(tx, reconciles(&r, ModerationAct{Action: "pipeline.reconciled", After: after}))
 	})
 	if err != nil {
 		return fmt.Errorf("log reconciled: %w", err)
@@ -77,13 +77,13 @@ func (s *DB) LogReconciled(
 func (s *DB) Tally(
 	ctx context.Context, kind models.TargetKind, after int64, limit int,
 ) ([]models.TargetTally, error) {
-	return tally(s.Read(ctx), kind, matching("t.id>?", after), limit)
+	return tally(s.Read(ctx), kind, Matching("t.id>?", after), limit)
 }
 
 // TallyShard is Tally for the targets of one shard.
 func (s *DB) TallyShard(ctx context.Context, kind models.TargetKind, shard int, after int64, limit int,
 ) ([]models.TargetTally, error) {
-	return tally(s.Read(ctx), kind, matching("t.id>? AND MOD(t.id,?)=?", after, s.shards, shard), limit)
+	return tally(s.Read(ctx), kind, Matching("t.id>? AND MOD(t.id,?)=?", after, s.shards, shard), limit)
 }
 
 // TallyOf is Tally for one target. ok is false if the target has no row.
@@ -105,7 +105,7 @@ func (s *DB) LockedTally(ctx context.Context, target models.Target) (t models.Ta
 }
 
 func tallyOf(db *gorm.DB, target models.Target) (t models.TargetTally, ok bool, err error) {
-	list, err := tally(db, target.Kind, matching("t.id=?", target.ID), 1)
+	list, err := tally(db, target.Kind, Matching("t.id=?", target.ID), 1)
 	if err != nil || len(list) == 0 {
 		return models.TargetTally{}, false, err
 	}
@@ -123,22 +123,22 @@ var commentTallyColumns = `
 			(SELECT COUNT(*) FROM comments c WHERE c.parent_id=t.id AND c.status=` + sqlNormal + `) AS child_rows,
 			t.depth, ` + depthSQL + ` AS depth_want`
 
-func tally(db *gorm.DB, kind models.TargetKind, where conditions, limit int) ([]models.TargetTally, error) {
-	t := likeTables[kind]
+func tally(db *gorm.DB, kind models.TargetKind, where Conditions, limit int) ([]models.TargetTally, error) {
+	t := TargetTables[kind]
 	columns := postTallyColumns
 	if kind == models.KindComment {
 		columns = commentTallyColumns
 	}
 	query := `
 		SELECT t.id, t.status, t.likes_count AS likes,
-			(SELECT COUNT(*) FROM ` + t.likes + ` l WHERE l.` + t.column + `=t.id) AS like_rows,` + columns + `
-		FROM ` + t.targets + ` t
-		` + where.clause() + `
+			(SELECT COUNT(*) FROM ` + t.Likes + ` l WHERE l.` + t.Column + `=t.id) AS like_rows,` + columns + `
+		FROM ` + t.Targets + ` t
+		` + where.Clause() + `
 		ORDER BY t.id
 		LIMIT ?`
 	var list []models.TargetTally
-	if err := db.Raw(query, append(where.args, limit)...).Scan(&list).Error; err != nil {
-		return nil, fmt.Errorf("tally %s: %w", t.targets, err)
+	if err := db.Raw(query, append(where.Args, limit)...).Scan(&list).Error; err != nil {
+		return nil, fmt.Errorf("tally %s: %w", t.Targets, err)
 	}
 	return list, nil
 }
@@ -154,7 +154,7 @@ var depthSQL = fmt.Sprintf(`IF(t.parent_id IS NULL, 1, COALESCE(
 
 // LastID returns the highest id of a kind of target; 0 if there is none.
 func (s *DB) LastID(ctx context.Context, kind models.TargetKind) (int64, error) {
-	table := targetTable(kind)
+	table := tableOf(kind)
 	query := `
 		SELECT COALESCE(MAX(id), 0)
 		FROM ` + table
@@ -167,17 +167,17 @@ func (s *DB) LastID(ctx context.Context, kind models.TargetKind) (int64, error) 
 
 // OrphanLikes returns at most limit targets of a kind that have likes but no row.
 func (s *DB) OrphanLikes(ctx context.Context, kind models.TargetKind, limit int) ([]models.TargetCount, error) {
-	t := likeTables[kind]
+	t := TargetTables[kind]
 	query := `
-		SELECT l.` + t.column + ` AS id, COUNT(*) AS count
-		FROM ` + t.likes + ` l
-		LEFT JOIN ` + t.targets + ` t ON t.id=l.` + t.column + `
+		SELECT l.` + t.Column + ` AS id, COUNT(*) AS count
+		FROM ` + t.Likes + ` l
+		LEFT JOIN ` + t.Targets + ` t ON t.id=l.` + t.Column + `
 		WHERE t.id IS NULL
-		GROUP BY l.` + t.column + `
+		GROUP BY l.` + t.Column + `
 		LIMIT ?`
 	var list []struct{ ID, Count int64 }
 	if err := s.Read(ctx).Raw(query, limit).Scan(&list).Error; err != nil {
-		return nil, fmt.Errorf("find orphans in %s: %w", t.likes, err)
+		return nil, fmt.Errorf("find orphans in %s: %w", t.Likes, err)
 	}
 	orphans := make([]models.TargetCount, len(list))
 	for i, o := range list {
@@ -192,11 +192,11 @@ func (s *DB) Missing(ctx context.Context, targets []models.Target) ([]models.Tar
 	for kind, list := range idsByKind(targets) {
 		query := `
 			SELECT id
-			FROM ` + targetTable(kind) + `
-			WHERE id IN (` + joinIDs(list) + `)`
+			FROM ` + tableOf(kind) + `
+			WHERE id IN (` + JoinIDs(list) + `)`
 		var found []int64
 		if err := s.Read(ctx).Raw(query).Scan(&found).Error; err != nil {
-			return nil, fmt.Errorf("read %s: %w", targetTable(kind), err)
+			return nil, fmt.Errorf("read %s: %w", tableOf(kind), err)
 		}
 		for _, id := range found {
 			present[models.Target{Kind: kind, ID: id}] = true
@@ -235,15 +235,15 @@ func (s *DB) Recount(ctx context.Context, target models.Target) error {
 
 // storeCounts counts the rows of a target, which is locked, and stores the counts and the score of a post.
 func storeCounts(tx *Tx, target models.Target) error {
-	t := likeTables[target.Kind]
+	t := TargetTables[target.Kind]
 	children, parent := "comments_count", "post_id"
 	if target.Kind == models.KindComment {
 		children, parent = "replies_count", "parent_id"
 	}
 	countLikes := `
 		SELECT COUNT(*)
-		FROM ` + t.likes + `
-		WHERE ` + t.column + `=?`
+		FROM ` + t.Likes + `
+		WHERE ` + t.Column + `=?`
 	var likes int64
 	if err := tx.Raw(countLikes, target.ID).Scan(&likes).Error; err != nil {
 		return err
@@ -262,7 +262,7 @@ func storeCounts(tx *Tx, target models.Target) error {
 		set, args = set+", hot_score="+hotScoreSQL("?"), append(args, likes)
 	}
 	update := `
-		UPDATE ` + t.targets + `
+		UPDATE ` + t.Targets + `
 		SET ` + set + `
 		WHERE id=?`
 	return tx.Exec(update, append(args, target.ID)...).Error
@@ -296,7 +296,7 @@ func repairDepths(tx *Tx, id int64) error {
 		query := `
 			SELECT id, parent_id, depth
 			FROM comments
-			WHERE parent_id IN (` + joinIDs(parents) + `)`
+			WHERE parent_id IN (` + JoinIDs(parents) + `)`
 		if err := tx.Raw(query).Scan(&level).Error; err != nil {
 			return err
 		}
@@ -308,27 +308,27 @@ func repairDepths(tx *Tx, id int64) error {
 		return nil
 	}
 	ids := slices.Sorted(maps.Keys(wrong))
-	if _, err := lockTargets(tx, likeTables[models.KindComment], ids); err != nil {
+	if _, err := lockTargets(tx, TargetTables[models.KindComment], ids); err != nil {
 		return err
 	}
 	update := `
 		UPDATE comments FORCE INDEX (PRIMARY)
 		SET depth=` + caseOf(wrong, "depth") + `, updated_at=updated_at
-		WHERE id IN (` + joinIDs(ids) + `)`
+		WHERE id IN (` + JoinIDs(ids) + `)`
 	return tx.Exec(update).Error
 }
 
 // DeleteOrphanLikes deletes the likes of a target that has no row.
 func (s *DB) DeleteOrphanLikes(ctx context.Context, target models.Target) error {
-	t := likeTables[target.Kind]
+	t := TargetTables[target.Kind]
 	err := s.Transact(ctx, func(tx *Tx) error {
 		existing, err := lockTargets(tx, t, []int64{target.ID})
 		if err != nil || len(existing) > 0 {
 			return err
 		}
 		return tx.Exec(`
-			DELETE FROM `+t.likes+`
-			WHERE `+t.column+`=?`, target.ID).Error
+			DELETE FROM `+t.Likes+`
+			WHERE `+t.Column+`=?`, target.ID).Error
 	})
 	if err != nil {
 		return fmt.Errorf("delete likes of %s: %w", target, err)

@@ -9,16 +9,16 @@ import (
 
 // StrangeLikes returns at most limit likes of a kind of target whose user has no row.
 func (s *DB) StrangeLikes(ctx context.Context, kind models.TargetKind, limit int) ([]models.StrangeLike, error) {
-	t := likeTables[kind]
+	t := TargetTables[kind]
 	query := `
-		SELECT l.` + t.column + ` AS id, l.user_id
-		FROM ` + t.likes + ` l FORCE INDEX (idx_user_id)
+		SELECT l.` + t.Column + ` AS id, l.user_id
+		FROM ` + t.Likes + ` l FORCE INDEX (idx_user_id)
 		LEFT JOIN users u ON u.id=l.user_id
 		WHERE u.id IS NULL
 		LIMIT ?`
 	var list []struct{ ID, UserID int64 }
 	if err := s.Read(ctx).Raw(query, limit).Scan(&list).Error; err != nil {
-		return nil, fmt.Errorf("find strangers in %s: %w", t.likes, err)
+		return nil, fmt.Errorf("find strangers in %s: %w", t.Likes, err)
 	}
 	likes := make([]models.StrangeLike, len(list))
 	for i, l := range list {

@@ -117,13 +117,13 @@ func (s *DB) CloseLikeVoid(ctx context.Context, id int64) error {
 }
 
 // where returns the conditions of the likes of the request.
-func (v *LikeVoid) where() conditions {
-	where := matching("user_id=?", v.UserID)
+func (v *LikeVoid) where() Conditions {
+	where := Matching("user_id=?", v.UserID)
 	if v.LikedSince != nil {
-		where.add("created_at>=?", *v.LikedSince)
+		where.Add("created_at>=?", *v.LikedSince)
 	}
 	if v.LikedUntil != nil {
-		where.add("created_at<=?", *v.LikedUntil)
+		where.Add("created_at<=?", *v.LikedUntil)
 	}
 	return where
 }
@@ -135,19 +135,19 @@ const maxLikesLeft = 10_000
 // are not counted.
 func (s *DB) LikesLeft(ctx context.Context, v LikeVoid) (int, error) {
 	where := v.where()
-	where.args = append(where.args, maxLikesLeft)
+	where.Args = append(where.Args, maxLikesLeft)
 	left := 0
 	for _, kind := range []models.TargetKind{models.KindPost, models.KindComment} {
 		query := `
 			SELECT COUNT(*)
 			FROM (
 				SELECT 1
-				FROM ` + likeTables[kind].likes + ` FORCE INDEX (idx_user_id)
-				` + where.clause() + `
+				FROM ` + TargetTables[kind].Likes + ` FORCE INDEX (idx_user_id)
+				` + where.Clause() + `
 				LIMIT ?
 			) l`
 		var n int
-		if err := s.Read(ctx).Raw(query, where.args...).Scan(&n).Error; err != nil {
+		if err := s.Read(ctx).Raw(query, where.Args...).Scan(&n).Error; err != nil {
 			return 0, fmt.Errorf("count likes of user %d: %w", v.UserID, err)
 		}
 		left += n
@@ -178,7 +178,7 @@ func (s *DB) VoidLikes(ctx context.Context, v *LikeVoid) error {
 		if err := voidLikes(tx, v, now, likeNow); err != nil {
 			return err
 		}
-		return logModeration(tx, moderationAct{
+		return LogModeration(tx, ModerationAct{
 			ActorID: v.RequestedBy, Action: "user.void_likes", TargetType: "user", TargetID: v.UserID, Reason: v.Reason,
 			After: map[string]any{"void_id": v.ID, "since": v.LikedSince, "until": v.LikedUntil},
 		})
@@ -223,7 +223,7 @@ func voidLikes(tx *Tx, v *LikeVoid, now, likeNow time.Time) error {
 	}
 	if v.LikedUntil == nil {
 		until := likeNow // later likes of a user who is not banned are allowed
-		if ban := user.ban(now); ban != nil {
+		if ban := user.Ban(now); ban != nil {
 			// For so long, a process may accept likes of an ended session. Likes after the ban are allowed again.
 			until = likeNow.Add(min(models.SessionStale+lateLikes, ban.Until.Sub(now))).Round(time.Second)
 		}
@@ -285,26 +285,26 @@ func (s *DB) LikeVoid(ctx context.Context, id int64) (*LikeVoid, error) {
 // limit rows older than row before (0 for the first page).
 func (s *DB) LikesGiven(ctx context.Context, kind models.TargetKind, userID, before int64, limit int,
 ) ([]models.GivenLike, error) {
-	t := likeTables[kind]
-	where := matching("l.user_id=?", userID)
-	where.addIf(before > 0, "l.id<?", before)
+	t := TargetTables[kind]
+	where := Matching("l.user_id=?", userID)
+	where.AddIf(before > 0, "l.id<?", before)
 	title, joinPost := "t.title", ""
 	if kind == models.KindComment {
 		title, joinPost = "p.title", "LEFT JOIN posts p ON p.id=t.post_id"
 	}
 	query := `
-		SELECT l.id AS row_id, l.` + t.column + ` AS target_id, l.created_at AS liked_at,
+		SELECT l.id AS row_id, l.` + t.Column + ` AS target_id, l.created_at AS liked_at,
 			COALESCE(t.status, 0) AS status, COALESCE(t.user_id, 0) AS author_id, COALESCE(u.username, '') AS author,
 			COALESCE(` + title + `, '') AS post_title
-		FROM ` + t.likes + ` l FORCE INDEX (idx_user_id)
-		LEFT JOIN ` + t.targets + ` t ON t.id=l.` + t.column + `
+		FROM ` + t.Likes + ` l FORCE INDEX (idx_user_id)
+		LEFT JOIN ` + t.Targets + ` t ON t.id=l.` + t.Column + `
 		` + joinPost + `
 		LEFT JOIN users u ON u.id=t.user_id
-		` + where.clause() + `
+		` + where.Clause() + `
 		ORDER BY l.id DESC
 		LIMIT ?`
 	var list []models.GivenLike
-	if err := s.Read(ctx).Raw(query, append(where.args, limit)...).Scan(&list).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, append(where.Args, limit)...).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("list likes given by user %d: %w", userID, err)
 	}
 	return list, nil
@@ -314,17 +314,17 @@ func (s *DB) LikesGiven(ctx context.Context, kind models.TargetKind, userID, bef
 // most limit after row after.
 func (s *DB) VoidedLikes(ctx context.Context, v LikeVoid, kind models.TargetKind, after int64, limit int,
 ) ([]models.VoidedLike, error) {
-	t := likeTables[kind]
+	t := TargetTables[kind]
 	where := v.where()
-	where.add("id>?", after)
+	where.Add("id>?", after)
 	query := `
-		SELECT id AS row_id, ` + t.column + ` AS target_id
-		FROM ` + t.likes + ` FORCE INDEX (idx_user_id)
-		` + where.clause() + `
+		SELECT id AS row_id, ` + t.Column + ` AS target_id
+		FROM ` + t.Likes + ` FORCE INDEX (idx_user_id)
+		` + where.Clause() + `
 		ORDER BY id
 		LIMIT ?`
 	var list []models.VoidedLike
-	if err := s.Read(ctx).Raw(query, append(where.args, limit)...).Scan(&list).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, append(where.Args, limit)...).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("read likes of user %d: %w", v.UserID, err)
 	}
 	return list, nil
@@ -340,7 +340,7 @@ func (s *DB) VoidedLikes(ctx context.Context, v LikeVoid, kind models.TargetKind
 func (s *DB) WithdrawLike(
 	ctx context.Context, target models.Target, userID int64, cold func() (bool, error),
 ) (done bool, err error) {
-	t := likeTables[target.Kind]
+	t := TargetTables[target.Kind]
 	err = s.Transact(ctx, func(tx *Tx) error {
 		done = false
 		if err := holdMode(tx); err != nil {
@@ -354,19 +354,19 @@ func (s *DB) WithdrawLike(
 			return err
 		}
 		remove := tx.Exec(`
-			DELETE FROM `+t.likes+`
-			WHERE `+t.column+`=? AND user_id=?`, target.ID, userID)
+			DELETE FROM `+t.Likes+`
+			WHERE `+t.Column+`=? AND user_id=?`, target.ID, userID)
 		if remove.Error != nil || remove.RowsAffected == 0 {
 			return remove.Error
 		}
 		update := `
-			UPDATE ` + t.targets + `
-			SET ` + t.adding("-1") + `
+			UPDATE ` + t.Targets + `
+			SET ` + adding(t, "-1") + `
 			WHERE id=?`
 		if err := tx.Exec(update, target.ID).Error; err != nil {
 			return err
 		}
-		return t.counted(tx, target.ID)
+		return counted(tx, t, target.ID)
 	})
 	if err != nil {
 		return false, fmt.Errorf("withdraw like of %s: %w", target, err)

@@ -13,6 +13,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/privacy"
 )
 
 // TestVoidLikes_ofTheBannedEndsWithTheBan limits a request to the likes that a banned user's last sessions may bring.
@@ -61,7 +62,7 @@ func TestVoidLikes_ofTheBannedEndsWithTheBan(t *testing.T) {
 	require.NoError(t, store.UnbanUser(ctx, mod.ID, shorter.ID, "It was somebody else."))
 	assert.WithinRange(t, end(), now.Add(-time.Second), time.Now())
 
-	_, err := store.DeleteUser(ctx, deleted.ID, "")
+	_, err := privacy.New(store).DeleteUser(ctx, deleted.ID, "")
 	require.NoError(t, err)
 	assert.Equal(t, 1,
 		count(t, store, "SELECT COUNT(*) FROM like_voids WHERE user_id=? AND liked_until IS NULL", deleted.ID),
@@ -112,7 +113,7 @@ func TestVoidLikes_comparesNoClockOfAProcess(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, likes.Truncate(time.Second), now.LikedUntil.UTC(), "%s: without a ban", name)
 
-		_, err = store.DeleteUser(t.Context(), user.ID, "")
+		_, err = privacy.New(store).DeleteUser(t.Context(), user.ID, "")
 		require.NoError(t, err)
 		deleted := func() db.OpenLikeVoid {
 			t.Helper()

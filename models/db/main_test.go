@@ -14,6 +14,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/webhooks"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -27,7 +28,7 @@ func openStore(t testing.TB) *db.DB {
 // openWith returns a store with options on a database of the test. Its excerpts are beginnings of the content.
 func openWith(t testing.TB, options db.Options) *db.DB {
 	t.Helper()
-	options.Excerpt = beginning
+	options.Excerpt, options.Describe = beginning, webhooks.Describe
 	dsn := testkit.Database(t)
 	store, err := db.Open(t.Context(), dsn, options)
 	require.NoError(t, err)

@@ -21,7 +21,7 @@ const maxExcerpt = 200 // characters
 // caseQuery returns the query of the cases k whose ids the query keys selects.
 func caseQuery(keys, order string) string {
 	return fmt.Sprintf(`
-		SELECT k.id, k.target_type, k.target_id, `+authorColumns+`, p.id AS post_id, p.title,
+		SELECT k.id, k.target_type, k.target_id, `+AuthorColumns+`, p.id AS post_id, p.title,
 			LEFT(COALESCE(c.content,p.content),%d) AS excerpt, COALESCE(c.content,p.content) AS content,
 			COALESCE(c.status,p.status) AS target_status, COALESCE(c.version,p.version) AS version,
 			k.reporters_count, k.first_at, k.last_at, k.claimed_until, k.resolved_at, k.outcome, k.note,
@@ -47,25 +47,25 @@ func (s *DB) ReportCases(
 ) ([]models.ReportCase, error) {
 	now := s.Now().UTC()
 	index, order, later := "idx_open", "ASC", ">"
-	var where conditions
+	var where Conditions
 	switch status {
 	case models.CasesClaimed: // few, and not for long
 		index = "idx_claimed"
-		where.add("x.is_open=1 AND x.claimed_until>?", now)
+		where.Add("x.is_open=1 AND x.claimed_until>?", now)
 	case models.CasesResolved:
 		order, later = "DESC", "<"
-		where.add("x.is_open IS NULL")
+		where.Add("x.is_open IS NULL")
 	default:
-		where.add("x.is_open=1 AND (x.claimed_until IS NULL OR x.claimed_until<=?)", now)
+		where.Add("x.is_open=1 AND (x.claimed_until IS NULL OR x.claimed_until<=?)", now)
 	}
-	where.addIf(after != 0, "x.id"+later+"?", after)
+	where.AddIf(after != 0, "x.id"+later+"?", after)
 	keys := `
 			SELECT x.id
 			FROM report_cases x FORCE INDEX (` + index + `)
-			` + where.clause() + `
+			` + where.Clause() + `
 			ORDER BY x.id ` + order + `
 			LIMIT ?`
-	read := s.Read(ctx).Raw(caseQuery(keys, order), append(where.args, limit)...)
+	read := s.Read(ctx).Raw(caseQuery(keys, order), append(where.Args, limit)...)
 	list, _, err := scanPage(read, PageBytes, caseSize)
 	if err != nil {
 		return nil, fmt.Errorf("list reports: %w", err)
@@ -85,7 +85,7 @@ func (s *DB) readReports(ctx context.Context, list []models.ReportCase) error {
 	count := `
 		SELECT case_id, reason, COUNT(*) AS n
 		FROM reports
-		WHERE case_id IN (` + joinIDs(ids) + `)
+		WHERE case_id IN (` + JoinIDs(ids) + `)
 		GROUP BY case_id, reason
 		ORDER BY NULL`
 	var rows []struct {
@@ -113,7 +113,7 @@ func (s *DB) readReports(ctx context.Context, list []models.ReportCase) error {
 		FROM (
 			SELECT case_id, version, COUNT(*) AS reports
 			FROM reports
-			WHERE case_id IN (` + joinIDs(ids) + `) AND version IS NOT NULL
+			WHERE case_id IN (` + JoinIDs(ids) + `) AND version IS NOT NULL
 			GROUP BY case_id, version
 			ORDER BY NULL) v
 		STRAIGHT_JOIN report_cases k ON k.id=v.case_id
@@ -147,7 +147,7 @@ func (s *DB) readFirstReports(ctx context.Context, list []models.ReportCase, at 
 				LIMIT %d)`, k.ID, models.CaseReports)
 	}
 	query := `
-		SELECT r.case_id, r.id, ` + authorColumns + `, r.reason, r.detail, r.created_at
+		SELECT r.case_id, r.id, ` + AuthorColumns + `, r.reason, r.detail, r.created_at
 		FROM (` + strings.Join(keys, `
 			UNION ALL
 			`) + `) o
@@ -242,7 +242,7 @@ type lockedCase struct {
 func (k *lockedCase) notAbout(db *gorm.DB, userID int64) error {
 	query := `
 		SELECT COALESCE(MAX(user_id),0)
-		FROM ` + likeTables[k.TargetType].targets + `
+		FROM ` + TargetTables[k.TargetType].Targets + `
 		WHERE id=?`
 	var author int64
 	err := db.Raw(query, k.TargetID).Scan(&author).Error
@@ -260,7 +260,7 @@ func lockCase(tx *Tx, actor, id int64) (*lockedCase, error) {
 		FROM report_cases FORCE INDEX (PRIMARY)
 		WHERE id=?
 		FOR UPDATE`
-	if err := lockActor(tx, actor, models.RoleModerator); err != nil {
+	if err := LockActor(tx, actor, models.RoleModerator); err != nil {
 		return nil, err
 	}
 	var about lockedCase
@@ -320,7 +320,7 @@ func (s *DB) ClaimReport(ctx context.Context, actor, id int64) error {
 		if k.claimed(now) {
 			before["claimed_until"] = k.ClaimedUntil.UTC()
 		}
-		return logModeration(tx, moderationAct{
+		return LogModeration(tx, ModerationAct{
 			ActorID: actor, Action: "report.claim", TargetType: "report", TargetID: id,
 			Before: before, After: map[string]any{"claimed_until": until},
 		})
@@ -353,7 +353,7 @@ func (s *DB) ResolveReport(ctx context.Context, actor, id int64, r models.Verdic
 				return err
 			}
 			if after != nil {
-				if err := logModeration(tx, act(actor, "delete", target, r.Note, before, after)); err != nil {
+				if err := LogModeration(tx, act(actor, "delete", target, r.Note, before, after)); err != nil {
 					return err
 				}
 			}
@@ -366,7 +366,7 @@ func (s *DB) ResolveReport(ctx context.Context, actor, id int64, r models.Verdic
 		if err := notifyReporters(tx, id, now); err != nil {
 			return err
 		}
-		return logModeration(tx, moderationAct{
+		return LogModeration(tx, ModerationAct{
 			ActorID: actor, Action: "report.resolve", TargetType: "report", TargetID: id, Reason: r.Note,
 			Before: map[string]any{"outcome": nil},
 			After:  map[string]any{"outcome": r.Outcome, "target_type": target.Kind, "target_id": target.ID},

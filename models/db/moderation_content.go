@@ -50,7 +50,7 @@ func lockModerated(tx *Tx, target models.Target) (*moderated, error) {
 	query := `
 		SELECT user_id AS author_id, status, COALESCE(deleted_by,0) AS deleted_by,
 			COALESCE(operation_id,0) AS operation_id, version, purged` + flags + `
-		FROM ` + likeTables[target.Kind].targets + `
+		FROM ` + TargetTables[target.Kind].Targets + `
 		WHERE id=?`
 	var m moderated
 	read := tx.Raw(query, target.ID).Scan(&m)
@@ -77,8 +77,8 @@ func lockTargetPost(tx *Tx, target models.Target) error {
 }
 
 // act returns an entry of the log about content.
-func act(actor int64, verb string, target models.Target, reason string, before, after map[string]any) moderationAct {
-	return moderationAct{
+func act(actor int64, verb string, target models.Target, reason string, before, after map[string]any) ModerationAct {
+	return ModerationAct{
 		ActorID: actor, Action: string(target.Kind) + "." + verb,
 		TargetType: string(target.Kind), TargetID: target.ID, Reason: reason,
 		Before: before, After: after,
@@ -96,14 +96,14 @@ func (s *DB) RemoveContent(ctx context.Context, actor int64, target models.Targe
 		return err
 	}
 	err := s.Transact(ctx, func(tx *Tx) error {
-		if err := lockActor(tx, actor, models.RoleModerator); err != nil {
+		if err := LockActor(tx, actor, models.RoleModerator); err != nil {
 			return err
 		}
 		before, after, err := remove(tx, actor, target, reason)
 		if err != nil || after == nil {
 			return err
 		}
-		return logModeration(tx, act(actor, "delete", target, reason, before, after))
+		return LogModeration(tx, act(actor, "delete", target, reason, before, after))
 	})
 	if err != nil {
 		return fmt.Errorf("remove %s: %w", target, err)
@@ -114,7 +114,7 @@ func (s *DB) RemoveContent(ctx context.Context, actor int64, target models.Targe
 // remove does what RemoveContent describes and leaves the log to the caller. If nothing changed, after is nil.
 func remove(tx *Tx, actor int64, target models.Target, reason string) (before, after map[string]any, err error) {
 	update := `
-		UPDATE ` + likeTables[target.Kind].targets + `
+		UPDATE ` + TargetTables[target.Kind].Targets + `
 		SET deleted_at=?, deleted_by=?, delete_reason=?, operation_id=NULL, updated_at=updated_at
 		WHERE id=?`
 	m, err := lockModerated(tx, target)
@@ -149,7 +149,7 @@ func (s *DB) ReinstateContent(ctx context.Context, actor int64, target models.Ta
 		return err
 	}
 	err := s.Transact(ctx, func(tx *Tx) error {
-		if err := lockActor(tx, actor, models.RoleModerator); err != nil {
+		if err := LockActor(tx, actor, models.RoleModerator); err != nil {
 			return err
 		}
 		m, err := lockModerated(tx, target)
@@ -169,7 +169,7 @@ func (s *DB) ReinstateContent(ctx context.Context, actor int64, target models.Ta
 			return err
 		}
 		after := map[string]any{"status": models.StatusNormal.String()}
-		return logModeration(tx, act(actor, "restore", target, reason, m.state(), after))
+		return LogModeration(tx, act(actor, "restore", target, reason, m.state(), after))
 	})
 	if err != nil {
 		return fmt.Errorf("reinstate %s: %w", target, err)
@@ -195,7 +195,7 @@ func (s *DB) SetPostFlag(ctx context.Context, actor, id int64, flag models.PostF
 		SET ` + string(flag) + `=?, updated_at=updated_at
 		WHERE id=?`
 	err := s.Transact(ctx, func(tx *Tx) error {
-		if err := lockActor(tx, actor, models.RoleModerator); err != nil {
+		if err := LockActor(tx, actor, models.RoleModerator); err != nil {
 			return err
 		}
 		m, err := lockModerated(tx, target)
@@ -218,7 +218,7 @@ func (s *DB) SetPostFlag(ctx context.Context, actor, id int64, flag models.PostF
 			return err
 		}
 		before, after := map[string]any{string(flag): was}, map[string]any{string(flag): set}
-		return logModeration(tx, act(actor, verb, target, reason, before, after))
+		return LogModeration(tx, act(actor, verb, target, reason, before, after))
 	})
 	if err != nil {
 		return fmt.Errorf("%s post %d: %w", verb, id, err)

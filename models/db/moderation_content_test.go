@@ -12,6 +12,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/privacy"
 )
 
 func newModerator(t testing.TB, store *db.DB, name string) models.Author {
@@ -229,7 +230,7 @@ func TestActs_endWithTheRole(t *testing.T) {
 	letterID := must(letter.LastInsertId())
 	gone := &models.User{Username: "gone", Email: "gone@example.org", PasswordHash: "x"}
 	require.NoError(t, store.CreateUser(ctx, gone))
-	must(store.DeleteUser(ctx, gone.ID, "x"))
+	must(privacy.New(store).DeleteUser(ctx, gone.ID, "x"))
 	root := newAdmin(t, store, "root")
 	demoted, banned := newModerator(t, store, "demoted"), newAdmin(t, store, "banned")
 	must(store.ChangeRole(ctx, root.ID, demoted.ID, models.RoleUser, "x"))
@@ -333,10 +334,10 @@ func TestDeleteUser_doesNotCountBannedAdmins(t *testing.T) {
 	require.NoError(t, store.CreateUser(ctx, last))
 	banned := newAdmin(t, store, "banned")
 	must(store.BanUser(ctx, last.ID, banned.ID, &models.Ban{Until: models.ForGood, Reason: "x"}))
-	_, err := store.DeleteUser(ctx, last.ID, "x")
+	_, err := privacy.New(store).DeleteUser(ctx, last.ID, "x")
 	assert.Equal(t, models.CodeConflict, models.ErrorCode(err))
 	require.NoError(t, store.UnbanUser(ctx, last.ID, banned.ID, "x"))
-	must(store.DeleteUser(ctx, last.ID, "x"))
+	must(privacy.New(store).DeleteUser(ctx, last.ID, "x"))
 }
 
 // However many moderators pin posts at once, no more than MaxPinned are pinned.

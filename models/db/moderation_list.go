@@ -29,14 +29,14 @@ type ContentQuery struct {
 const searchWindow = 5000
 
 // from returns the tables that the rows x of a kind are read from, and the conditions.
-func (q ContentQuery) from(kind models.TargetKind) (from string, where conditions) {
-	table := likeTables[kind].targets
+func (q ContentQuery) from(kind models.TargetKind) (from string, where Conditions) {
+	table := TargetTables[kind].Targets
 	use := func(index string) string { return table + " x FORCE INDEX (" + index + ")" }
 	switch {
 	case q.Reported:
 		from = `report_cases r FORCE INDEX (idx_open_target)
 			STRAIGHT_JOIN ` + table + ` x ON x.id=r.target_id`
-		where.add("r.is_open=1 AND r.target_type=?", kind)
+		where.Add("r.is_open=1 AND r.target_type=?", kind)
 	case q.Pinned:
 		from = use("idx_pinned_created")
 	case q.Locked:
@@ -48,14 +48,14 @@ func (q ContentQuery) from(kind models.TargetKind) (from string, where condition
 	default:
 		from = use("idx_created_at")
 	}
-	where.addIf(q.Pinned, "x.pinned=1")
-	where.addIf(q.Locked, "x.locked=1")
-	where.addIf(q.AuthorID != 0, "x.user_id=?", q.AuthorID)
-	where.addIf(q.Status != 0, "x.status=?", q.Status)
-	where.addIf(!q.Since.IsZero(), "x.created_at>=?", models.WholeSeconds(q.Since))
-	where.addIf(!q.Until.IsZero(), "x.created_at<?", models.WholeSeconds(q.Until))
+	where.AddIf(q.Pinned, "x.pinned=1")
+	where.AddIf(q.Locked, "x.locked=1")
+	where.AddIf(q.AuthorID != 0, "x.user_id=?", q.AuthorID)
+	where.AddIf(q.Status != 0, "x.status=?", q.Status)
+	where.AddIf(!q.Since.IsZero(), "x.created_at>=?", models.WholeSeconds(q.Since))
+	where.AddIf(!q.Until.IsZero(), "x.created_at<?", models.WholeSeconds(q.Until))
 	if after, args := keyRange("x.created_at", "FROM_UNIXTIME(?)", "x.id", q.After, nil); after != "" {
-		where.add(after, args...)
+		where.Add(after, args...)
 	}
 	return from, where
 }
@@ -66,10 +66,10 @@ func (q ContentQuery) keys(kind models.TargetKind, limit int) (query string, arg
 	query = `
 			SELECT x.id, x.created_at
 			FROM ` + from + `
-			` + where.clause() + `
+			` + where.Clause() + `
 			ORDER BY x.created_at DESC, x.id DESC
 			LIMIT ?`
-	return query, append(where.args, limit)
+	return query, append(where.Args, limit)
 }
 
 // window returns the rows in which the next page of the list looks for the text. rest is where the list continues after
@@ -119,7 +119,7 @@ func listContent[T any](
 	query := `
 		SELECT ` + c.columns + moderationColumns(kind, c.alias) + `
 		FROM (` + keys + `) k
-		STRAIGHT_JOIN ` + likeTables[kind].targets + ` ` + c.alias + ` ON ` + c.alias + `.id=k.id
+		STRAIGHT_JOIN ` + TargetTables[kind].Targets + ` ` + c.alias + ` ON ` + c.alias + `.id=k.id
 		STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=` + c.alias + `.user_id
 		` + c.join + `
 		LEFT JOIN users d ON d.id=` + c.alias + `.deleted_by
@@ -137,8 +137,8 @@ func (q ContentQuery) search(kind models.TargetKind, c contentColumns, ids []int
 	}
 	query = `
 			SELECT x.id, x.created_at
-			FROM ` + likeTables[kind].targets + ` x
-			WHERE x.id IN (` + joinIDs(append(ids, 0)) + `) AND (` + c.text + `)
+			FROM ` + TargetTables[kind].Targets + ` x
+			WHERE x.id IN (` + JoinIDs(append(ids, 0)) + `) AND (` + c.text + `)
 			ORDER BY x.created_at DESC, x.id DESC
 			LIMIT ?`
 	return query, append(args, q.Limit)
@@ -158,12 +158,7 @@ func moderationColumns(kind models.TargetKind, alias string) string {
 		"x.", alias+".")
 }
 
-// likeEscape escapes a text for LIKE.
-func likeEscape(text string) string {
-	return strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`).Replace(text)
-}
-
-var commentModerated = "p.title AS post_title, " + commentColumns
+var commentModerated = "p.title AS post_title, " + CommentColumns
 
 // ModeratedPosts lists posts, latest first. It takes one query, with a Text two. If fewer than Limit of the examined
 // posts have the Text, rest is where the list continues after them; otherwise it is nil.
@@ -211,7 +206,7 @@ func (s *DB) ModeratedComments(
 // ModeratedPost reads a post, deleted or not. CodeNotFound: it never existed.
 func (s *DB) ModeratedPost(ctx context.Context, viewer, id int64) (*models.ModeratedPost, error) {
 	query := `
-		SELECT ` + postColumns + `, ` + fullColumns + moderationColumns(models.KindPost, "p") + `
+		SELECT ` + PostColumns + `, ` + FullColumns + moderationColumns(models.KindPost, "p") + `
 		FROM posts p
 		JOIN users u ON u.id=p.user_id
 		LEFT JOIN users d ON d.id=p.deleted_by

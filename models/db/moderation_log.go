@@ -9,8 +9,8 @@ import (
 	"likewise/models"
 )
 
-// A moderationAct is one action of a moderator. It is logged in the transaction that carries it out, and never changed.
-type moderationAct struct {
+// ModerationAct is one action of a moderator. It is logged in the transaction that carries it out, and never changed.
+type ModerationAct struct {
 	ActorID    int64
 	Action     string // such as "post.delete"
 	TargetType string // "post", "comment", "user", "report", "shard", …
@@ -21,9 +21,9 @@ type moderationAct struct {
 	Before, After map[string]any
 }
 
-// logModeration writes an act into the moderation log, as part of the transaction tx that does it, with the id of the
+// LogModeration writes an act into the moderation log, as part of the transaction tx that does it, with the id of the
 // request.
-func logModeration(tx *Tx, act moderationAct) error {
+func LogModeration(tx *Tx, act ModerationAct) error {
 	before, err := stateJSON(act.Before)
 	if err != nil {
 		return err
@@ -69,28 +69,28 @@ func (s *DB) ModerationLog(ctx context.Context, q models.ActQuery) ([]models.Log
 	case q.TargetType != "":
 		index = "idx_type_created"
 	}
-	var where conditions
-	where.addIf(q.TargetType != "", "l.target_type=?", q.TargetType)
-	where.addIf(q.TargetID != 0, "l.target_id=?", q.TargetID)
-	where.addIf(q.ActorID != 0, "l.actor_id=?", q.ActorID)
-	where.addIf(q.Action != "", "l.action=?", q.Action)
-	where.addIf(!q.Since.IsZero(), "l.created_at>=?", q.Since.UTC())
-	where.addIf(!q.Until.IsZero(), "l.created_at<?", q.Until.UTC())
+	var where Conditions
+	where.AddIf(q.TargetType != "", "l.target_type=?", q.TargetType)
+	where.AddIf(q.TargetID != 0, "l.target_id=?", q.TargetID)
+	where.AddIf(q.ActorID != 0, "l.actor_id=?", q.ActorID)
+	where.AddIf(q.Action != "", "l.action=?", q.Action)
+	where.AddIf(!q.Since.IsZero(), "l.created_at>=?", q.Since.UTC())
+	where.AddIf(!q.Until.IsZero(), "l.created_at<?", q.Until.UTC())
 	if q.After != nil {
 		at := time.UnixMilli(q.After.Value).UTC()
 		// Two ranges of the index, so that acts of the same millisecond that were listed before are not read again.
-		where.add("(l.created_at<? OR l.created_at=? AND l.id<?)", at, at, q.After.ID)
+		where.Add("(l.created_at<? OR l.created_at=? AND l.id<?)", at, at, q.After.ID)
 	}
 	query := `
 		SELECT l.id, l.action, l.target_type, l.target_id, l.reason, l.before_state, l.after_state, l.request_id,
-			l.created_at, ` + authorColumns + `
+			l.created_at, ` + AuthorColumns + `
 		FROM moderation_log l FORCE INDEX (` + index + `)
 		LEFT JOIN users u ON u.id=l.actor_id
-		` + where.clause() + `
+		` + where.Clause() + `
 		ORDER BY l.created_at DESC, l.id DESC
 		LIMIT ?`
 	var acts []models.LoggedAct
-	if err := s.Read(ctx).Raw(query, append(where.args, q.Limit)...).Scan(&acts).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, append(where.Args, q.Limit)...).Scan(&acts).Error; err != nil {
 		return nil, fmt.Errorf("read moderation log: %w", err)
 	}
 	return acts, nil

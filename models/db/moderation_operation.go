@@ -46,7 +46,7 @@ func (s *DB) RemoveAll(ctx context.Context, actor, userID int64, reason string) 
 		if err != nil {
 			return err
 		}
-		return logModeration(tx, moderationAct{
+		return LogModeration(tx, ModerationAct{
 			ActorID: actor, Action: "user.delete_content", TargetType: "user", TargetID: userID, Reason: reason,
 			After: map[string]any{"operation_id": id, "state": models.OperationDeleting.String()},
 		})
@@ -109,7 +109,7 @@ func (s *DB) UndoOperation(ctx context.Context, actor, id int64, reason string) 
 		if err := tx.Exec(update, models.OperationUndoing, actor, id).Error; err != nil {
 			return err
 		}
-		return logModeration(tx, moderationAct{
+		return LogModeration(tx, ModerationAct{
 			ActorID: actor, Action: "user.restore_content", TargetType: "user", TargetID: o.UserID, Reason: reason,
 			Before: map[string]any{"operation_id": id, "state": now.State.String()},
 			After:  map[string]any{"operation_id": id, "state": models.OperationUndoing.String()},

@@ -11,6 +11,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/privacy"
 )
 
 // spammer has posts and comments, on their own posts and on others'.
@@ -192,7 +193,7 @@ func TestOperation_reachesDeletedAccounts(t *testing.T) {
 	eve := &models.User{Username: "eve", Email: "eve@example.org", PasswordHash: "x"}
 	require.NoError(t, store.CreateUser(ctx, eve))
 	newPost(t, store, models.Author{ID: eve.ID})
-	must(store.DeleteUser(ctx, eve.ID, "x"))
+	must(privacy.New(store).DeleteUser(ctx, eve.ID, "x"))
 	o := must(store.RemoveAll(ctx, mod.ID, eve.ID, "Spam."))
 	assert.Equal(t, 1, finish(t, store, o.ID))
 	must(store.UndoOperation(ctx, mod2.ID, o.ID, "No spam."))

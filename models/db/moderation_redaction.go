@@ -17,7 +17,7 @@ func errNoRedaction() *models.Error {
 // redactionQuery returns the query of the requests k whose ids the query keys selects.
 func redactionQuery(keys, order string) string {
 	return `
-		SELECT k.id, k.target_type, k.target_id, k.version, ` + authorColumns + `,
+		SELECT k.id, k.target_type, k.target_id, k.version, ` + AuthorColumns + `,
 			k.reason, k.requested_at, k.resolved_at, k.outcome, k.note,
 			d.id AS resolver_id, d.username AS resolver_username,
 			d.display_name AS resolver_display_name, d.avatar_url AS resolver_avatar_url,
@@ -39,16 +39,16 @@ func (s *DB) Redactions(ctx context.Context, resolved bool, after int64, limit i
 	if resolved {
 		open, order, later = "is_open IS NULL", "DESC", "<"
 	}
-	where := matching(open)
-	where.addIf(after != 0, "id"+later+"?", after)
+	where := Matching(open)
+	where.AddIf(after != 0, "id"+later+"?", after)
 	keys := `
 			SELECT id
 			FROM redactions FORCE INDEX (idx_open)
-			` + where.clause() + `
+			` + where.Clause() + `
 			ORDER BY id ` + order + `
 			LIMIT ?`
 	var list []models.Redaction
-	err := s.Read(ctx).Raw(redactionQuery(keys, order), append(where.args, limit)...).Scan(&list).Error
+	err := s.Read(ctx).Raw(redactionQuery(keys, order), append(where.Args, limit)...).Scan(&list).Error
 	if err != nil {
 		return nil, fmt.Errorf("list redactions: %w", err)
 	}
@@ -58,16 +58,16 @@ func (s *DB) Redactions(ctx context.Context, resolved bool, after int64, limit i
 // RedactionsBy lists the requests of a user, latest first: at most limit before the id (0 for the first page). One
 // query.
 func (s *DB) RedactionsBy(ctx context.Context, requester, before int64, limit int) ([]models.Redaction, error) {
-	where := matching("requested_by=?", requester)
-	where.addIf(before != 0, "id<?", before)
+	where := Matching("requested_by=?", requester)
+	where.AddIf(before != 0, "id<?", before)
 	keys := `
 			SELECT id
 			FROM redactions FORCE INDEX (idx_requester)
-			` + where.clause() + `
+			` + where.Clause() + `
 			ORDER BY id DESC
 			LIMIT ?`
 	var list []models.Redaction
-	err := s.Read(ctx).Raw(redactionQuery(keys, "DESC"), append(where.args, limit)...).Scan(&list).Error
+	err := s.Read(ctx).Raw(redactionQuery(keys, "DESC"), append(where.Args, limit)...).Scan(&list).Error
 	if err != nil {
 		return nil, fmt.Errorf("list redactions of user %d: %w", requester, err)
 	}
@@ -147,11 +147,11 @@ func isRedacted(tx *Tx, target models.Target, m *moderated, version int64) (bool
 	if version == m.Version {
 		return false, nil
 	}
-	table := revisionTables[target.Kind]
+	table := RevisionTables[target.Kind]
 	query := `
 		SELECT redacted_at IS NOT NULL
-		FROM ` + table.name + `
-		WHERE ` + table.id + `=? AND version=?`
+		FROM ` + table.Name + `
+		WHERE ` + table.ID + `=? AND version=?`
 	var redacted bool
 	read := tx.Raw(query, target.ID, version).Scan(&redacted)
 	if read.Error == nil && read.RowsAffected == 0 {
@@ -171,7 +171,7 @@ func (s *DB) RedactVersion(
 		return err
 	}
 	err := s.Transact(ctx, func(tx *Tx) error {
-		if err := lockActor(tx, actor, models.RoleModerator); err != nil {
+		if err := LockActor(tx, actor, models.RoleModerator); err != nil {
 			return err
 		}
 		return redact(tx, actor, target, version, reason)
@@ -209,21 +209,21 @@ func redact(tx *Tx, actor int64, target models.Target, version int64, reason str
 			return err
 		}
 	}
-	table := revisionTables[target.Kind]
+	table := RevisionTables[target.Kind]
 	overwrite := `
-		UPDATE ` + table.name + `
+		UPDATE ` + table.Name + `
 		SET ` + table.noText + `, size=0, redacted_at=?
-		WHERE ` + table.id + `=? AND version=?`
+		WHERE ` + table.ID + `=? AND version=?`
 	if err := tx.Exec(overwrite, now, target.ID, version).Error; err != nil {
 		return err
 	}
 	if err := eraseImagesOf(tx, target); err != nil {
 		return err
 	}
-	if err := redactNews(tx, target); err != nil {
+	if err := redactEvents(tx, target); err != nil {
 		return err
 	}
-	return logModeration(tx, act(actor, "redact", target, reason,
+	return LogModeration(tx, act(actor, "redact", target, reason,
 		map[string]any{"version": version, "redacted": false}, map[string]any{"version": version, "redacted": true}))
 }
 
@@ -235,7 +235,7 @@ func replaceByPlaceholder(tx *Tx, target models.Target) error {
 		FROM comments
 		WHERE id=?`
 	const readPostText = `
-		SELECT p.id, p.title, p.content, ` + tagNames + ` AS tags, p.version, p.status, p.created_at
+		SELECT p.id, p.title, p.content, ` + TagNames + ` AS tags, p.version, p.status, p.created_at
 		FROM posts p
 		WHERE p.id=?`
 	if target.Kind == models.KindComment {
@@ -274,7 +274,7 @@ func (s *DB) ResolveRedaction(ctx context.Context, actor, id int64, outcome, rea
 		SET is_open=NULL, resolved_by=?, resolved_at=?, outcome=?, note=?
 		WHERE id=?`
 	err := s.Transact(ctx, func(tx *Tx) error {
-		if err := lockActor(tx, actor, models.RoleModerator); err != nil {
+		if err := LockActor(tx, actor, models.RoleModerator); err != nil {
 			return err
 		}
 		r, err := readRedaction(tx.DB, id) // the fields that are used here never change
@@ -302,7 +302,7 @@ func (s *DB) ResolveRedaction(ctx context.Context, actor, id int64, outcome, rea
 			return err
 		}
 		after := map[string]any{"version": r.Version, "redaction_id": id}
-		return logModeration(tx, act(actor, "decline_redaction", target, reason, nil, after))
+		return LogModeration(tx, act(actor, "decline_redaction", target, reason, nil, after))
 	})
 	if err != nil {
 		return fmt.Errorf("resolve redaction %d: %w", id, err)
@@ -324,7 +324,7 @@ func (s *DB) PurgeContent(ctx context.Context, actor int64, target models.Target
 		return err
 	}
 	err := s.Transact(ctx, func(tx *Tx) error {
-		if err := lockActor(tx, actor, models.RoleAdmin); err != nil {
+		if err := LockActor(tx, actor, models.RoleAdmin); err != nil {
 			return err
 		}
 		m, err := lockModerated(tx, target)
@@ -346,7 +346,7 @@ func (s *DB) PurgeContent(ctx context.Context, actor int64, target models.Target
 		now := &moderated{Status: models.StatusDeleted, DeletedBy: actor}
 		after := now.state()
 		after["purged"] = true
-		return logModeration(tx, act(actor, "purge", target, reason, m.state(), after))
+		return LogModeration(tx, act(actor, "purge", target, reason, m.state(), after))
 	})
 	if err != nil {
 		return fmt.Errorf("purge %s: %w", target, err)
@@ -356,17 +356,17 @@ func (s *DB) PurgeContent(ctx context.Context, actor int64, target models.Target
 
 // purge deletes the text of a deleted target whose post's row is held.
 func purge(tx *Tx, target models.Target, actor int64, reason string, now time.Time) error {
-	table := revisionTables[target.Kind]
+	table := RevisionTables[target.Kind]
 	id, kind := target.ID, target.Kind
 	// The version is incremented, so that caches made of the text are not used.
 	empty := `
-		UPDATE ` + likeTables[kind].targets + `
+		UPDATE ` + TargetTables[kind].Targets + `
 		SET ` + table.noPresentText + `, version=version+1, edited_by=0, purged=1,
 			deleted_at=?, deleted_by=?, delete_reason=?, operation_id=NULL, updated_at=updated_at
 		WHERE id=?`
 	deleteRevisions := `
-		DELETE FROM ` + table.name + `
-		WHERE ` + table.id + `=?`
+		DELETE FROM ` + table.Name + `
+		WHERE ` + table.ID + `=?`
 	const emptyDrops = `
 		UPDATE drops
 		SET title=''
@@ -392,7 +392,7 @@ func purge(tx *Tx, target models.Target, actor int64, reason string, now time.Ti
 	if err := eraseImageUses(tx, targetSubject(target)); err != nil {
 		return err
 	}
-	if err := redactNews(tx, target); err != nil {
+	if err := redactEvents(tx, target); err != nil {
 		return err
 	}
 	if kind == models.KindPost {
@@ -411,7 +411,7 @@ func purge(tx *Tx, target models.Target, actor int64, reason string, now time.Ti
 		emptyReports := `
 			UPDATE reports
 			SET detail=''
-			WHERE case_id IN (` + joinIDs(cases) + `)`
+			WHERE case_id IN (` + JoinIDs(cases) + `)`
 		if err := tx.Exec(emptyReports).Error; err != nil {
 			return err
 		}

@@ -70,7 +70,7 @@ func (s *DB) ReportContent(ctx context.Context, reporter int64, r models.NewRepo
 func reportedVersion(tx *Tx, caseID int64, target models.Target) (*int64, error) {
 	find := `
 		SELECT version
-		FROM ` + likeTables[target.Kind].targets + `
+		FROM ` + TargetTables[target.Kind].Targets + `
 		WHERE id=? AND status=?`
 	const reported = `
 		SELECT DISTINCT version
@@ -96,17 +96,17 @@ func reportedVersion(tx *Tx, caseID int64, target models.Target) (*int64, error)
 
 // ReportsBy lists the reports of a user, latest first: at most limit before the id (0 for the first page).
 func (s *DB) ReportsBy(ctx context.Context, reporter, before int64, limit int) ([]models.Report, error) {
-	where := matching("r.reporter_id=?", reporter)
-	where.addIf(before > 0, "r.id<?", before)
+	where := Matching("r.reporter_id=?", reporter)
+	where.AddIf(before > 0, "r.id<?", before)
 	query := `
 		SELECT ` + reportColumns + `
 		FROM reports r FORCE INDEX (idx_reporter)
 		JOIN report_cases k ON k.id=r.case_id
-		` + where.clause() + `
+		` + where.Clause() + `
 		ORDER BY r.id DESC
 		LIMIT ?`
 	var list []models.Report
-	if err := s.Read(ctx).Raw(query, append(where.args, limit)...).Scan(&list).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, append(where.Args, limit)...).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("list reports of user %d: %w", reporter, err)
 	}
 	return list, nil
@@ -118,7 +118,7 @@ func (s *DB) ReportsBy(ctx context.Context, reporter, before int64, limit int) (
 // does not exist.
 func (s *DB) ReportsOf(ctx context.Context, viewer, caseID, after int64, limit int) ([]models.Reported, error) {
 	const query = `
-		SELECT r.id, ` + authorColumns + `, r.reason, r.detail, r.created_at
+		SELECT r.id, ` + AuthorColumns + `, r.reason, r.detail, r.created_at
 		FROM reports r FORCE INDEX (idx_case_id)
 		STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=r.reporter_id
 		WHERE r.case_id=? AND r.id>?

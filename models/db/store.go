@@ -39,6 +39,7 @@ type DB struct {
 	refused   func(models.WriteRefusal)
 	log       *slog.Logger
 	excerpt   func(content string) string // nil: the store makes no excerpts
+	describe  Describe
 	// StartLikes has started the process in direct mode
 	direct    atomic.Bool
 	likeClock models.LikeClock // nil: that of MySQL
@@ -57,6 +58,9 @@ type Options struct {
 	// Excerpt returns the beginning of a post's Markdown as plain text, of at most MaxExcerpt characters. If it is nil,
 	// posts are written without excerpts, and WriteExcerpts of another DB adds them.
 	Excerpt func(content string) string
+	// Describe returns what the events of webhooks say about their objects. Without it, a transaction that announces an
+	// event to an endpoint fails.
+	Describe Describe
 }
 
 // RetryCause is the reason for which a transaction is retried.
@@ -71,6 +75,8 @@ const (
 
 // RetryCauses lists all causes.
 var RetryCauses = []RetryCause{RetryDeadlock, RetryLockWait, RetryChanged}
+
+var errNoDescribe = errors.New("db.Options.Describe is missing")
 
 var errNotMigrated = errors.New("the database is not migrated: run `likewise migrate up`")
 
@@ -142,9 +148,12 @@ func Open(ctx context.Context, dsn string, opts Options) (*DB, error) {
 		return nil, errors.Join(fmt.Errorf("open gorm: %w", err), pool.Close())
 	}
 	s := &DB{db: db, pool: pool, guarded: guarded, now: opts.Now, retried: opts.Retried, refused: opts.Refused,
-		log: opts.Logger, excerpt: opts.Excerpt}
+		log: opts.Logger, excerpt: opts.Excerpt, describe: opts.Describe}
 	if s.now == nil {
 		s.now = time.Now
+	}
+	if s.describe == nil {
+		s.describe = func(*Tx, Announcement) (map[int64]Described, error) { return nil, errNoDescribe }
 	}
 	if s.retried == nil {
 		s.retried = func(RetryCause) {}
@@ -261,18 +270,5 @@ func IsBadData(err error) bool {
 	return errors.Is(err, errBadClaim)
 }
 
-// joinIDs formats ids for an IN list. Only numbers get in, so nothing needs quoting.
-func joinIDs(ids []int64) string {
-	var b strings.Builder
-	for i, id := range ids {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(strconv.FormatInt(id, 10))
-	}
-	return b.String()
-}
-
-// hexOf formats a hash for UNHEX(?). A statement must not contain bytes that are not text: MySQL fails every query of
-// the process list while such a statement runs.
-func hexOf(hash [32]byte) string { return hex.EncodeToString(hash[:]) }
+// errBadClaim means that the events of claims contradict MySQL, so that a retry cannot succeed (see IsBadData).
+var errBadClaim = errors.New("the event contradicts the rows")

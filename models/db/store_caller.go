@@ -45,7 +45,7 @@ func admitCaller(tx *Tx) error {
 		WHERE s.token_hash=UNHEX(?) AND s.user_id=? AND s.expires_at>?
 			AND u.deleted_at IS NULL AND (u.banned_until IS NULL OR u.banned_until<=?)`
 	var sessions int
-	err := tx.Raw(query, hexOf(caller.Session), caller.UserID, tx.Now, tx.Now).Scan(&sessions).Error
+	err := tx.Raw(query, HexOf(caller.Session), caller.UserID, tx.Now, tx.Now).Scan(&sessions).Error
 	if err != nil {
 		return fmt.Errorf("check session: %w", err)
 	}

@@ -8,41 +8,41 @@ import (
 	"likewise/models"
 )
 
-// conditions collects the conditions of a WHERE clause that come and go, with the arguments of their placeholders. All
+// Conditions collects the conditions of a WHERE clause that come and go, with the arguments of their placeholders. All
 // of them hold for a row of the result. A condition that contains OR stands in parentheses of its own. The zero value
 // has no conditions.
-type conditions struct {
+type Conditions struct {
 	terms []string
-	args  []any
+	Args  []any
 }
 
-// matching returns conditions that begin with this one.
-func matching(condition string, args ...any) conditions {
-	var c conditions
-	c.add(condition, args...)
+// Matching returns conditions that begin with this one.
+func Matching(condition string, args ...any) Conditions {
+	var c Conditions
+	c.Add(condition, args...)
 	return c
 }
 
-// add appends a condition.
-func (c *conditions) add(condition string, args ...any) {
+// Add appends a condition.
+func (c *Conditions) Add(condition string, args ...any) {
 	c.terms = append(c.terms, condition)
-	c.args = append(c.args, args...)
+	c.Args = append(c.Args, args...)
 }
 
-// addIf appends a condition if on is set.
-func (c *conditions) addIf(on bool, condition string, args ...any) {
+// AddIf appends a condition if on is set.
+func (c *Conditions) AddIf(on bool, condition string, args ...any) {
 	if on {
-		c.add(condition, args...)
+		c.Add(condition, args...)
 	}
 }
 
 // clone returns a copy to which conditions can be added while c stays as it is.
-func (c *conditions) clone() conditions {
-	return conditions{slices.Clone(c.terms), slices.Clone(c.args)}
+func (c *Conditions) clone() Conditions {
+	return Conditions{slices.Clone(c.terms), slices.Clone(c.Args)}
 }
 
-// clause returns the WHERE clause, one condition a line; "" without conditions.
-func (c *conditions) clause() string {
+// Clause returns the WHERE clause, one condition a line; "" without conditions.
+func (c *Conditions) Clause() string {
 	if len(c.terms) == 0 {
 		return ""
 	}
@@ -50,7 +50,7 @@ func (c *conditions) clause() string {
 }
 
 // all returns the conditions joined by AND, one a line; "TRUE" without conditions.
-func (c *conditions) all() string {
+func (c *Conditions) all() string {
 	if len(c.terms) == 0 {
 		return "TRUE"
 	}
@@ -58,15 +58,27 @@ func (c *conditions) all() string {
 }
 
 // between returns the arguments of a statement whose placeholders stand before, in and after the conditions.
-func (c *conditions) between(before []any, after ...any) []any {
-	return slices.Concat(before, c.args, after)
+func (c *Conditions) between(before []any, after ...any) []any {
+	return slices.Concat(before, c.Args, after)
 }
 
 // Literals of constants, for SQL that several statements share and that therefore takes no arguments.
 var (
-	sqlNormal  = literal(models.StatusNormal)
-	sqlDeleted = literal(models.StatusDeleted)
+	sqlNormal  = Literal(models.StatusNormal)
+	SQLDeleted = Literal(models.StatusDeleted)
 )
 
-// literal formats a named constant as a literal of SQL.
-func literal[T ~int8](constant T) string { return strconv.Itoa(int(constant)) }
+// Literal formats a named constant as a literal of SQL.
+func Literal[T ~int8](constant T) string { return strconv.Itoa(int(constant)) }
+
+// notBlocked returns the condition that the viewer does not block the author in column. It has one placeholder: the
+// viewer's id. It holds for the anonymous, whose id is 0.
+func notBlocked(column string) string { return blockOf(column) + " IS NULL" }
+
+// isBlocked returns the opposite of notBlocked.
+func isBlocked(column string) string { return blockOf(column) + " IS NOT NULL" }
+
+// blockOf looks up one block. As a plain EXISTS, MariaDB would read all blocks that the viewer has made.
+func blockOf(column string) string {
+	return "(SELECT 1 FROM blocks b WHERE b.user_id=? AND b.blocked_id=" + column + " LIMIT 1)"
+}

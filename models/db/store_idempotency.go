@@ -175,7 +175,7 @@ func (c *RequestClaim) record(ctx context.Context, tx *Tx) (next effect, err err
 	update := tx.Exec(`
 		UPDATE idempotency_keys
 		SET effect=?, claim=claim+1
-		WHERE key_hash=UNHEX(?) AND claim=?`, string(text), hexOf(c.key), c.id)
+		WHERE key_hash=UNHEX(?) AND claim=?`, string(text), HexOf(c.key), c.id)
 	if update.Error == nil && update.RowsAffected == 0 {
 		return next, ErrKeyInUse
 	}
@@ -211,7 +211,7 @@ func (s *DB) ClaimRequest(ctx context.Context, r IdempotentRequest, hold time.Du
 				return nil, err
 			}
 			continue
-		case row.RequestHash != hexOf(r.Body):
+		case row.RequestHash != HexOf(r.Body):
 			return nil, ErrKeyReused
 		case row.effect.Done:
 			return &RequestClaim{key: r.Key, id: row.Claim, effect: row.effect, repeat: true}, nil
@@ -232,7 +232,7 @@ func (s *DB) CarriedOut(ctx context.Context, r IdempotentRequest) (bool, error) 
 	if err != nil || row == nil {
 		return false, err
 	}
-	return row.effect.Done && row.RequestHash == hexOf(r.Body) && s.Now().UTC().Before(row.ExpiresAt), nil
+	return row.effect.Done && row.RequestHash == HexOf(r.Body) && s.Now().UTC().Before(row.ExpiresAt), nil
 }
 
 // newClaimID draws a claim. It leaves room for the COMMITs that are counted in it.
@@ -245,7 +245,7 @@ func (s *DB) insertClaim(ctx context.Context, r IdempotentRequest, hold time.Dur
 		INSERT INTO idempotency_keys (key_hash, request_hash, claim, claimed_until, expires_at)
 		VALUES (UNHEX(?),UNHEX(?),?,?,?)`
 	_, err := s.Write(ctx, insert,
-		hexOf(r.Key), hexOf(r.Body), claim.id, now.Add(hold), now.Add(IdempotencyLife))
+		HexOf(r.Key), HexOf(r.Body), claim.id, now.Add(hold), now.Add(IdempotencyLife))
 	switch {
 	case models.MySQLCode(err) == errDuplicateKey:
 		return nil, nil
@@ -270,7 +270,7 @@ func (s *DB) readKey(ctx context.Context, key [32]byte) (*idempotencyRow, error)
 	read := s.Read(ctx).Raw(`
 		SELECT LOWER(HEX(request_hash)) AS request_hash, claim, effect, claimed_until, expires_at
 		FROM idempotency_keys
-		WHERE key_hash=UNHEX(?)`, hexOf(key)).Scan(&row)
+		WHERE key_hash=UNHEX(?)`, HexOf(key)).Scan(&row)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read idempotency key: %w", read.Error)
 	}
@@ -289,7 +289,7 @@ func (s *DB) forgetKey(ctx context.Context, key [32]byte, now time.Time) error {
 	const remove = `
 		DELETE FROM idempotency_keys
 		WHERE key_hash=UNHEX(?) AND expires_at<=?`
-	if _, err := s.Write(ctx, remove, hexOf(key), now); err != nil {
+	if _, err := s.Write(ctx, remove, HexOf(key), now); err != nil {
 		return fmt.Errorf("forget idempotency key: %w", err)
 	}
 	return nil
@@ -303,7 +303,7 @@ func (s *DB) takeOver(
 	taken, err := s.Write(ctx, `
 		UPDATE idempotency_keys
 		SET claim=?, claimed_until=?
-		WHERE key_hash=UNHEX(?) AND claim=?`, claim.id, s.Now().UTC().Add(hold), hexOf(key), row.Claim)
+		WHERE key_hash=UNHEX(?) AND claim=?`, claim.id, s.Now().UTC().Add(hold), HexOf(key), row.Claim)
 	if err != nil {
 		return nil, fmt.Errorf("take over idempotency key: %w", err)
 	}
@@ -336,7 +336,7 @@ func (s *DB) ReleaseRequest(ctx context.Context, claim *RequestClaim) (done bool
 	const remove = `
 		DELETE FROM idempotency_keys
 		WHERE key_hash=UNHEX(?) AND claim=?`
-	released, err := s.Write(ctx, remove, hexOf(claim.key), claim.id)
+	released, err := s.Write(ctx, remove, HexOf(claim.key), claim.id)
 	if err != nil {
 		return false, fmt.Errorf("release idempotency key: %w", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/privacy"
 )
 
 // TestModeration_queuesUnderAFlood lets 32 writers comment on, reply below, like and edit one post, while a moderator
@@ -395,10 +396,10 @@ func TestWriters_queue(t *testing.T) {
 				if err := store.Block(t.Context(), b, u.ID); err != nil {
 					return err
 				}
-				if _, err := store.DeleteUser(t.Context(), u.ID, u.PasswordHash); err != nil {
+				if _, err := privacy.New(store).DeleteUser(t.Context(), u.ID, u.PasswordHash); err != nil {
 					return err
 				}
-				_, err := store.PurgeUser(t.Context(), u.ID)
+				_, err := privacy.New(store).PurgeUser(t.Context(), u.ID)
 				return err
 			},
 			func(random *rand.Rand) error {
@@ -465,7 +466,7 @@ func TestWriters_queue(t *testing.T) {
 				return err
 			},
 			func(*rand.Rand) error {
-				_, err := store.DeleteUser(t.Context(), users[3].ID, "wrong")
+				_, err := privacy.New(store).DeleteUser(t.Context(), users[3].ID, "wrong")
 				return err
 			},
 			func(*rand.Rand) error {

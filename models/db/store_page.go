@@ -72,15 +72,11 @@ func scanPage[T any](read *gorm.DB, room int, size func(*T) int) (page []T, left
 	return page, room, rows.Err()
 }
 
-// maxPassed bounds the index entries that a page of a list examines. For each of them, a few rows are read to find out
-// whether the viewer sees it.
-const maxPassed = maxExamined / 4
-
 // trail is an index that holds a list in its order, the latest first. It includes rows that the viewer does not see:
 // deleted ones, and those of users whom the viewer blocks.
 type trail struct {
 	from  string     // the table with its alias and index
-	where conditions // on the first columns of the index
+	where Conditions // on the first columns of the index
 	time  string     // the column of the index before the id; "" if the order is that of ids
 	id    string
 }
@@ -94,19 +90,19 @@ func (t *trail) order() string {
 }
 
 // segment returns the conditions of a piece of the index: after one key and up to another. Either key can be nil.
-func (t *trail) segment(after, until *models.ListKey) conditions {
+func (t *trail) segment(after, until *models.ListKey) Conditions {
 	where := t.where.clone()
 	if t.time != "" {
 		if between, keys := keyRange(t.time, "FROM_UNIXTIME(?)", t.id, after, until); between != "" {
-			where.add(between, keys...)
+			where.Add(between, keys...)
 		}
 		return where
 	}
 	if after != nil {
-		where.add(t.id+"<?", after.ID)
+		where.Add(t.id+"<?", after.ID)
 	}
 	if until != nil {
-		where.add(t.id+">=?", until.ID)
+		where.Add(t.id+">=?", until.ID)
 	}
 	return where
 }
@@ -147,11 +143,11 @@ func (s *DB) boundary(ctx context.Context, t *trail, after *models.ListKey, size
 	query := `
 		SELECT ` + value + ` AS value, ` + t.id + ` AS id
 		FROM ` + t.from + `
-		` + where.clause() + `
+		` + where.Clause() + `
 		ORDER BY ` + t.order() + `
 		LIMIT 1 OFFSET ?`
 	var keys []models.ListKey
-	err := s.Read(ctx).Raw(query, append(where.args, size-1)...).Scan(&keys).Error
+	err := s.Read(ctx).Raw(query, append(where.Args, size-1)...).Scan(&keys).Error
 	if err != nil || len(keys) == 0 {
 		return nil, err
 	}
@@ -164,7 +160,7 @@ func (s *DB) boundary(ctx context.Context, t *trail, after *models.ListKey, size
 // is nil at the end of the list.
 func sift[T any](
 	ctx context.Context, s *DB, t trail, after *models.ListKey, limit int,
-	query func(segment conditions, limit int) *gorm.DB, size func(*T) int,
+	query func(segment Conditions, limit int) *gorm.DB, size func(*T) int,
 ) (page []T, rest *models.ListKey, err error) {
 	room := PageBytes
 	for segment, budget := limit, maxPassed; budget > 0; segment *= 4 {

@@ -20,6 +20,8 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/privacy"
+	"likewise/models/webhooks"
 )
 
 // wire sees what a store sends to MySQL.
@@ -113,9 +115,14 @@ type planned struct {
 func plan(method, name string, args ...any) planned {
 	return planned{method: method, name: name, call: func(ctx context.Context, s *db.DB) error {
 		in := []reflect.Value{reflect.ValueOf(ctx)}
-		f := reflect.ValueOf(s).MethodByName(method)
+		var f reflect.Value
+		for _, store := range []any{s, webhooks.New(s), privacy.New(s)} {
+			if f = reflect.ValueOf(store).MethodByName(method); f.IsValid() {
+				break
+			}
+		}
 		if !f.IsValid() {
-			return fmt.Errorf("the store has no method %s", method)
+			return fmt.Errorf("no store has a method %s", method)
 		}
 		for i, arg := range args {
 			v := reflect.ValueOf(arg)
@@ -397,7 +404,7 @@ func plans() []planned {
 		q.Limit = 21
 		add(plan("SecurityLog", fmt.Sprintf("%+v", q), q))
 	}
-	for _, section := range db.ExportSections() {
+	for _, section := range privacy.ExportSections() {
 		p := plan("ExportItems", section, 1, section, models.ListKey{}, 500)
 		// A job reads these, and an account has few of them.
 		p.sorts = slices.Contains(

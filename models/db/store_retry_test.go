@@ -38,10 +38,10 @@ func TestTransact_isUnavailableAfterMaxAttempts(t *testing.T) {
 	runs := 0
 	changed := func(*Tx) error {
 		runs++
-		return errChangedMeanwhile
+		return ErrChangedMeanwhile
 	}
 	err = store.Transact(t.Context(), changed)
-	require.ErrorIs(t, err, errChangedMeanwhile)
+	require.ErrorIs(t, err, ErrChangedMeanwhile)
 	assert.Equal(t, models.CodeUnavailable, models.ErrorCode(err))
 	assert.Equal(t, maxAttempts, runs)
 	assert.Equal(t, maxAttempts, retried)
@@ -49,7 +49,7 @@ func TestTransact_isUnavailableAfterMaxAttempts(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	err = store.Transact(ended, func(*Tx) error {
 		cancel()
-		return errChangedMeanwhile
+		return ErrChangedMeanwhile
 	})
 	require.ErrorIs(t, err, context.Canceled)
 }

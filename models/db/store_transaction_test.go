@@ -61,7 +61,7 @@ func TestTransact_closesWhatItDeletes(t *testing.T) {
 			return err
 		}
 		if runs++; runs == 1 {
-			return errChangedMeanwhile
+			return ErrChangedMeanwhile
 		}
 		return nil
 	}))

@@ -4,6 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/sethvargo/go-retry"
@@ -12,8 +15,8 @@ import (
 	"likewise/models"
 )
 
-// errChangedMeanwhile makes Transact retry: a row that the transaction had read was changed before it wrote.
-var errChangedMeanwhile = errors.New("a row changed between reading and writing it")
+// ErrChangedMeanwhile makes Transact retry: a row that the transaction had read was changed before it wrote.
+var ErrChangedMeanwhile = errors.New("a row changed between reading and writing it")
 
 // maxAttempts bounds the runs of one transaction. Fifty writers of one row deadlock a few times at most.
 const maxAttempts = 20
@@ -60,7 +63,7 @@ type Tx struct {
 	caller  *Caller         // see WithCaller
 	made    []int64         // see Made
 	tags    map[int64]int   // see CountTag
-	events  []announcement  // see Announce
+	events  []Announcement  // see Announce
 	deleted []models.Target // see CloseAfter
 }
 
@@ -158,7 +161,7 @@ func (tx *Tx) run(ctx context.Context, act func(tx *Tx) error) (e effect, err er
 	if err := writeTagCounts(tx); err != nil {
 		return e, err
 	}
-	if err := writeNews(tx); err != nil {
+	if err := writeEvents(tx); err != nil {
 		return e, err
 	}
 	return claimOf(ctx).record(ctx, tx)
@@ -202,7 +205,7 @@ func retryCause(err error) RetryCause {
 		return RetryDeadlock
 	case code == errLockWait:
 		return RetryLockWait
-	case errors.Is(err, errChangedMeanwhile):
+	case errors.Is(err, ErrChangedMeanwhile):
 		return RetryChanged
 	}
 	return ""
@@ -217,4 +220,25 @@ func (s *DB) Write(ctx context.Context, query string, args ...any) (changed int6
 		return result.Error
 	})
 	return changed, err
+}
+
+// CountTag notes how many more posts have a tag.
+func (tx *Tx) CountTag(id int64, more int) { tx.tags[id] += more }
+
+// writeTagCounts adds what CountTag has noted to the counts of tags. It is at the end of the transaction, because
+// everybody who uses a popular tag waits for its row. The rows are locked in the order of their ids.
+func writeTagCounts(tx *Tx) error {
+	maps.DeleteFunc(tx.tags, func(_ int64, more int) bool { return more == 0 })
+	if len(tx.tags) == 0 {
+		return nil
+	}
+	ids := slices.Sorted(maps.Keys(tx.tags))
+	update := `
+		UPDATE tags
+		SET posts_count=posts_count+` + caseByID(ids, tx.tags) + `
+		WHERE id IN (` + JoinIDs(ids) + `)`
+	if err := tx.Exec(update).Error; err != nil {
+		return fmt.Errorf("count tags: %w", err)
+	}
+	return nil
 }

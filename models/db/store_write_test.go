@@ -21,10 +21,10 @@ import (
 	"likewise/models/db"
 )
 
-// TestWrites_areInTransactions parses the source of the package. Outside a transaction, which its functions call tx,
-// the database is only read.
+// TestWrites_areInTransactions parses the source of the packages of models. Outside a transaction, which its functions
+// call tx, the database is only read.
 func TestWrites_areInTransactions(t *testing.T) {
-	files, err := filepath.Glob("*.go")
+	files, err := filepath.Glob("../*/*.go")
 	require.NoError(t, err)
 	reads := regexp.MustCompile(`^[\s(]*(SELECT|WITH)\b`)
 	writes := map[string]bool{

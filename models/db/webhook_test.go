@@ -16,6 +16,8 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/privacy"
+	"likewise/models/webhooks"
 )
 
 // newWebhook registers an endpoint for the events, or for all without any.
@@ -24,7 +26,7 @@ func newWebhook(t testing.TB, store *db.DB, admin models.Author, events ...model
 	if len(events) == 0 {
 		events = models.WebhookEvents
 	}
-	w, err := store.CreateWebhook(t.Context(), admin.ID,
+	w, err := webhooks.New(store).CreateWebhook(t.Context(), admin.ID,
 		models.WebhookSettings{URL: "https://hooks.example.org/in", Events: events, Active: true}, false)
 	require.NoError(t, err)
 	return w
@@ -119,7 +121,7 @@ func TestWebhookEvents_areWrittenWithWhatTheyTell(t *testing.T) {
 	assert.Len(t, list, 2, "an endpoint receives what it subscribes to")
 	_, err := store.CreateComment(ctx, bob, 999_999, nil, models.CommentText{Content: "nowhere"})
 	refusedAs(t, models.CodeNotFound, err)
-	_, err = store.UpdateWebhook(ctx, mod.ID, w.ID, 0,
+	_, err = webhooks.New(store).UpdateWebhook(ctx, mod.ID, w.ID, 0,
 		models.WebhookSettings{URL: w.URL, Events: w.Events}, false)
 	require.NoError(t, err)
 	newPost(t, store, ada)
@@ -244,11 +246,11 @@ func TestWebhookEvents_loseWhatIsRedacted(t *testing.T) {
 	post := must(store.CreatePost(ctx, ada, models.PostText{Title: "A post", Content: "marimba"}))
 	comment := must(store.CreateComment(ctx, ada, post.ID, nil, models.CommentText{Content: "vibraphone"}))
 	must(store.CreatePost(ctx, ada, models.PostText{Title: "Kept", Content: "celesta"}))
-	deliveries := must(store.Deliveries(ctx, w.ID, 0, 0, 10))
+	deliveries := must(webhooks.New(store).Deliveries(ctx, w.ID, 0, 0, 10))
 	require.Len(t, deliveries, 3)
 	for i, text := range []string{"celesta", "vibraphone", "marimba"} { // latest first
 		echo := models.Attempt{Status: 200, Answer: text}
-		require.NoError(t, store.RecordAttempt(ctx, w.ID, &deliveries[i], echo, 0))
+		require.NoError(t, webhooks.New(store).RecordAttempt(ctx, w.ID, &deliveries[i], echo, 0))
 	}
 	require.NotEmpty(t, textLeft(t, store, "marimba"))
 	require.NoError(t, store.RedactVersion(ctx, mod.ID, postTarget(post), 0, "An address."))
@@ -261,8 +263,8 @@ func TestWebhookEvents_loseWhatIsRedacted(t *testing.T) {
 	assert.Contains(t, list, fmt.Sprintf(`comment.created comment:%d {"id":%d,"redacted":true}`, c, c))
 
 	must(store.BanUser(ctx, mod.ID, ada.ID, &models.Ban{Until: models.ForGood, Reason: "Spam."}))
-	must(store.DeleteBannedUser(ctx, mod.ID, ada.ID, "Spam."))
-	must(store.PurgeUser(ctx, ada.ID))
+	must(privacy.New(store).DeleteBannedUser(ctx, mod.ID, ada.ID, "Spam."))
+	must(privacy.New(store).PurgeUser(ctx, ada.ID))
 	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM webhook_events WHERE data LIKE '%xylophonist%'"))
 }
 
@@ -272,7 +274,7 @@ func TestWebhooks_areBoundedAndLogged(t *testing.T) {
 	mod, ada := newAdmin(t, store, "mod"), newUser(t, store, "ada")
 	settings := models.WebhookSettings{URL: "https://hooks.example.org/token?key=secret",
 		Events: models.WebhookTypes{"post.created"}, Active: true}
-	_, err := store.CreateWebhook(t.Context(), ada.ID, settings, false)
+	_, err := webhooks.New(store).CreateWebhook(t.Context(), ada.ID, settings, false)
 	refusedAs(t, models.CodeForbidden, err)
 	var creators sync.WaitGroup
 	var mu sync.Mutex
@@ -280,7 +282,7 @@ func TestWebhooks_areBoundedAndLogged(t *testing.T) {
 	for range 4 {
 		creators.Go(func() {
 			for range models.MaxWebhooks/4 + 2 {
-				_, err := store.CreateWebhook(context.Background(), mod.ID, settings, false)
+				_, err := webhooks.New(store).CreateWebhook(context.Background(), mod.ID, settings, false)
 				mu.Lock()
 				if made++; err != nil {
 					made--
@@ -341,14 +343,14 @@ func TestDeliveries_areRecordedUntilTheyEnd(t *testing.T) {
 	ctx := t.Context()
 	mod := newAdmin(t, store, "mod")
 	w := newWebhook(t, store, mod)
-	ping := must(store.PingWebhook(ctx, w.ID))
-	fetch := func() *models.Delivery { return must(store.DeliveryByID(ctx, w.ID, ping.ID)) }
-	failing := func() *time.Time { return must(store.WebhookByID(ctx, w.ID)).FailingSince }
-	assert.Equal(t, now, *must(store.WebhookByID(ctx, w.ID)).PendingSince)
+	ping := must(webhooks.New(store).PingWebhook(ctx, w.ID))
+	fetch := func() *models.Delivery { return must(webhooks.New(store).DeliveryByID(ctx, w.ID, ping.ID)) }
+	failing := func() *time.Time { return must(webhooks.New(store).WebhookByID(ctx, w.ID)).FailingSince }
+	assert.Equal(t, now, *must(webhooks.New(store).WebhookByID(ctx, w.ID)).PendingSince)
 
 	record := func(a models.Attempt) {
 		t.Helper()
-		require.NoError(t, store.RecordAttempt(ctx, w.ID, fetch(), a, time.Minute))
+		require.NoError(t, webhooks.New(store).RecordAttempt(ctx, w.ID, fetch(), a, time.Minute))
 	}
 	record(models.Attempt{Status: 500, Answer: "Oops \u0000."})
 	d := fetch()
@@ -369,9 +371,9 @@ func TestDeliveries_areRecordedUntilTheyEnd(t *testing.T) {
 	d = fetch()
 	assert.Equal(t, models.DeliveryFailed, d.State)
 	assert.Equal(t, now, *d.EndedAt)
-	assert.Nil(t, must(store.PendingDelivery(ctx, d.ID)))
+	assert.Nil(t, must(webhooks.New(store).PendingDelivery(ctx, d.ID)))
 
-	d = must(store.ReplayDelivery(ctx, w.ID, ping.ID))
+	d = must(webhooks.New(store).ReplayDelivery(ctx, w.ID, ping.ID))
 	assert.Equal(t, models.DeliveryPending, d.State)
 	record(models.Attempt{Status: 500})
 	assert.Equal(t, models.DeliveryPending, fetch().State, "a replay is attempted for as long")
@@ -385,31 +387,33 @@ func TestDeliveries_areRecordedUntilTheyEnd(t *testing.T) {
 	since := now
 	for _, passed := range []time.Duration{0, models.WebhookPatience - time.Second, models.WebhookPatience} {
 		now = since.Add(passed)
-		assert.Equal(t, passed == models.WebhookPatience, must(store.DisableWebhook(ctx, w.ID, models.WebhookFailing)))
+		assert.Equal(t, passed == models.WebhookPatience, must(webhooks.New(store).DisableWebhook(ctx, w.ID,
+			models.WebhookFailing)))
 	}
-	assert.False(t, must(store.DisableWebhook(ctx, w.ID, models.WebhookFailing)))
-	disabled := must(store.WebhookByID(ctx, w.ID))
+	assert.False(t, must(webhooks.New(store).DisableWebhook(ctx, w.ID, models.WebhookFailing)))
+	disabled := must(webhooks.New(store).WebhookByID(ctx, w.ID))
 	assert.False(t, disabled.Active)
 	assert.Equal(t, models.WebhookFailing, disabled.DisabledReason)
 	acts := must(store.ModerationLog(ctx, models.ActQuery{Action: "webhook.disable", Limit: 10}))
 	require.Len(t, acts, 1)
 	assert.Zero(t, acts[0].Actor.ID)
-	refusedAs(t, models.CodeConflict, must1(store.PingWebhook(ctx, w.ID)))
-	refusedAs(t, models.CodeConflict, must1(store.ReplayDelivery(ctx, w.ID, ping.ID)))
-	refusedAs(t, models.CodePrecondition, must1(store.UpdateWebhook(ctx, mod.ID, w.ID, 7, w.Settings(), false)))
-	again := must(store.UpdateWebhook(ctx, mod.ID, w.ID, 0, w.Settings(), false))
+	refusedAs(t, models.CodeConflict, must1(webhooks.New(store).PingWebhook(ctx, w.ID)))
+	refusedAs(t, models.CodeConflict, must1(webhooks.New(store).ReplayDelivery(ctx, w.ID, ping.ID)))
+	refusedAs(t, models.CodePrecondition, must1(webhooks.New(store).UpdateWebhook(ctx, mod.ID, w.ID, 7, w.Settings(),
+		false)))
+	again := must(webhooks.New(store).UpdateWebhook(ctx, mod.ID, w.ID, 0, w.Settings(), false))
 	assert.True(t, again.Active)
 	assert.Empty(t, again.DisabledReason)
 	assert.Nil(t, again.FailingSince)
 
 	// Purge: old events, and those of a deleted endpoint.
 	now = now.Add(models.WebhookLife - time.Hour)
-	must(store.PingWebhook(ctx, w.ID))
+	must(webhooks.New(store).PingWebhook(ctx, w.ID))
 	other := newWebhook(t, store, mod)
-	must(store.PingWebhook(ctx, other.ID))
-	assert.EqualValues(t, 1, must(store.PurgeWebhookEvents(ctx, 10)))
-	require.NoError(t, store.DeleteWebhook(ctx, mod.ID, other.ID))
-	assert.EqualValues(t, 1, must(store.PurgeWebhookEvents(ctx, 10)))
+	must(webhooks.New(store).PingWebhook(ctx, other.ID))
+	assert.EqualValues(t, 1, must(webhooks.New(store).PurgeWebhookEvents(ctx, 10)))
+	require.NoError(t, webhooks.New(store).DeleteWebhook(ctx, mod.ID, other.ID))
+	assert.EqualValues(t, 1, must(webhooks.New(store).PurgeWebhookEvents(ctx, 10)))
 	assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM webhook_events"))
 }
 
@@ -418,17 +422,17 @@ func TestLeaseWebhook_isHeldByOneProcess(t *testing.T) {
 	store := openStore(t)
 	w := newWebhook(t, store, newAdmin(t, store, "mod"))
 	lease := func(name string) *models.Webhook {
-		return must(store.LeaseWebhook(t.Context(), w.ID, name, 60))
+		return must(webhooks.New(store).LeaseWebhook(t.Context(), w.ID, name, 60))
 	}
 	require.NotNil(t, lease("a"))
 	assert.Equal(t, w.Secret, lease("a").Secret, "it extends its own")
 	assert.Nil(t, lease("b"))
-	require.NoError(t, store.ReleaseWebhook(t.Context(), w.ID, "b"))
+	require.NoError(t, webhooks.New(store).ReleaseWebhook(t.Context(), w.ID, "b"))
 	assert.Nil(t, lease("b"), "another process cannot release it")
 	exec(t, store, "UPDATE webhooks SET leased_until=leased_until-INTERVAL 61 SECOND")
 	assert.NotNil(t, lease("b"))
 	assert.Nil(t, lease("a"))
-	require.NoError(t, store.ReleaseWebhook(t.Context(), w.ID, "b"))
+	require.NoError(t, webhooks.New(store).ReleaseWebhook(t.Context(), w.ID, "b"))
 	assert.NotNil(t, lease("a"))
 }
 
@@ -439,46 +443,46 @@ func TestRotateSecret_keepsTheFormerOneForADay(t *testing.T) {
 	ctx := t.Context()
 	mod, user := newAdmin(t, store, "mod"), newUser(t, store, "user")
 	w := newWebhook(t, store, mod)
-	fetch := func() *models.Webhook { return must(store.WebhookByID(ctx, w.ID)) }
+	fetch := func() *models.Webhook { return must(webhooks.New(store).WebhookByID(ctx, w.ID)) }
 	assert.Nil(t, fetch().PreviousUntil)
-	rotated := must(store.RotateSecret(ctx, mod.ID, w.ID))
+	rotated := must(webhooks.New(store).RotateSecret(ctx, mod.ID, w.ID))
 	assert.NotEqual(t, w.Secret, rotated.Secret)
 	assert.Len(t, rotated.Secret, 32)
 	assert.Equal(t, w.Secret, rotated.PreviousSecret)
 	assert.Equal(t, now.Add(24*time.Hour), *rotated.PreviousUntil)
 	assert.EqualValues(t, 1, rotated.Version)
-	assert.Equal(t, rotated.Secret, must(store.LeaseWebhook(ctx, w.ID, "a", 60)).Secret)
-	refusedAs(t, models.CodeConflict, must1(store.RotateSecret(ctx, mod.ID, w.ID)))
+	assert.Equal(t, rotated.Secret, must(webhooks.New(store).LeaseWebhook(ctx, w.ID, "a", 60)).Secret)
+	refusedAs(t, models.CodeConflict, must1(webhooks.New(store).RotateSecret(ctx, mod.ID, w.ID)))
 
 	now = now.Add(24*time.Hour - time.Second)
 	assert.Equal(t, w.Secret, fetch().PreviousSecret)
 	now = now.Add(time.Second)
 	assert.Nil(t, fetch().PreviousUntil)
 	assert.Nil(t, fetch().PreviousSecret)
-	assert.Nil(t, must(store.Webhooks(ctx, 0, 10))[0].PreviousUntil)
-	assert.EqualValues(t, 1, must(store.PurgeWebhookSecrets(ctx)))
+	assert.Nil(t, must(webhooks.New(store).Webhooks(ctx, 0, 10))[0].PreviousUntil)
+	assert.EqualValues(t, 1, must(webhooks.New(store).PurgeWebhookSecrets(ctx)))
 	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM webhooks WHERE previous_secret IS NOT NULL"))
-	again := must(store.RotateSecret(ctx, mod.ID, w.ID))
+	again := must(webhooks.New(store).RotateSecret(ctx, mod.ID, w.ID))
 	assert.Equal(t, rotated.Secret, again.PreviousSecret)
-	assert.Zero(t, must(store.PurgeWebhookSecrets(ctx)))
-	require.NotNil(t, must(store.Webhooks(ctx, 0, 10))[0].PreviousUntil)
+	assert.Zero(t, must(webhooks.New(store).PurgeWebhookSecrets(ctx)))
+	require.NotNil(t, must(webhooks.New(store).Webhooks(ctx, 0, 10))[0].PreviousUntil)
 
 	for range 2 { // repeating it changes nothing
-		require.NoError(t, store.EndSecretOverlap(ctx, mod.ID, w.ID))
+		require.NoError(t, webhooks.New(store).EndSecretOverlap(ctx, mod.ID, w.ID))
 		assert.Nil(t, fetch().PreviousUntil)
 		assert.Equal(t, again.Secret, fetch().Secret)
 		assert.EqualValues(t, 3, fetch().Version)
 	}
 	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM webhooks WHERE previous_secret IS NOT NULL"))
-	must(store.RotateSecret(ctx, mod.ID, w.ID))
+	must(webhooks.New(store).RotateSecret(ctx, mod.ID, w.ID))
 	acts := must(store.ModerationLog(ctx, models.ActQuery{Action: "webhook.rotate_secret", Limit: 10}))
 	assert.Len(t, acts, 3)
 	assert.Len(t, must(store.ModerationLog(ctx, models.ActQuery{Action: "webhook.end_previous_secret", Limit: 10})), 1)
 	for _, act := range acts {
 		assert.NotContains(t, fmt.Sprint(act), hex.EncodeToString(w.Secret))
 	}
-	refusedAs(t, models.CodeNotFound, must1(store.RotateSecret(ctx, mod.ID, w.ID+1)))
-	refusedAs(t, models.CodeNotFound, store.EndSecretOverlap(ctx, mod.ID, w.ID+1))
-	refusedAs(t, models.CodeForbidden, must1(store.RotateSecret(ctx, user.ID, w.ID)))
-	refusedAs(t, models.CodeForbidden, store.EndSecretOverlap(ctx, user.ID, w.ID))
+	refusedAs(t, models.CodeNotFound, must1(webhooks.New(store).RotateSecret(ctx, mod.ID, w.ID+1)))
+	refusedAs(t, models.CodeNotFound, webhooks.New(store).EndSecretOverlap(ctx, mod.ID, w.ID+1))
+	refusedAs(t, models.CodeForbidden, must1(webhooks.New(store).RotateSecret(ctx, user.ID, w.ID)))
+	refusedAs(t, models.CodeForbidden, webhooks.New(store).EndSecretOverlap(ctx, user.ID, w.ID))
 }

@@ -1,11 +1,14 @@
-package db
+package privacy
 
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"likewise/models"
+	"likewise/models/db"
+	"likewise/models/webhooks"
 )
 
 // DeleteUser turns an account into a placeholder for the author of its content, in one transaction. It frees the name,
@@ -14,21 +17,21 @@ import (
 //
 // passwordHash is the hash that was checked. CodeForbidden: the password was changed since. CodeBanned: the account is
 // banned. CodeConflict: the user is the last admin.
-func (s *DB) DeleteUser(ctx context.Context, userID int64, passwordHash string) (ended [][32]byte, err error) {
-	err = s.Transact(ctx, func(tx *Tx) error {
+func (s *Store) DeleteUser(ctx context.Context, userID int64, passwordHash string) (ended [][32]byte, err error) {
+	err = s.Transact(ctx, func(tx *db.Tx) error {
 		if err := leaveAdmin(tx, userID); err != nil {
 			return err
 		}
-		found, err := lockStandings(tx, userID)
+		found, err := db.LockStandings(tx, userID)
 		if err != nil {
 			return err
 		}
 		user := found[userID]
 		if user == nil {
-			return errNoUser()
+			return db.ErrNoUser()
 		}
-		if ban := user.ban(tx.Now); ban != nil {
-			return errBanned(*ban) // only an admin can delete the account: see DeleteBannedUser
+		if ban := user.Ban(tx.Now); ban != nil {
+			return db.ErrBanned(*ban) // only an admin can delete the account: see DeleteBannedUser
 		}
 		if user.PasswordHash != passwordHash {
 			return models.Errorf(models.CodeForbidden, "The password was changed meanwhile.")
@@ -43,7 +46,7 @@ func (s *DB) DeleteUser(ctx context.Context, userID int64, passwordHash string) 
 }
 
 // emptyAccount does what DeleteUser describes to an account that the transaction has locked.
-func emptyAccount(tx *Tx, userID int64) (ended [][32]byte, err error) {
+func emptyAccount(tx *db.Tx, userID int64) (ended [][32]byte, err error) {
 	const empty = `
 		UPDATE users
 		SET username=?, email=?, password_hash='', role=?, display_name='[deleted]', bio='', avatar_url=NULL,
@@ -52,7 +55,7 @@ func emptyAccount(tx *Tx, userID int64) (ended [][32]byte, err error) {
 	const requestVoid = `
 		INSERT INTO like_voids (user_id, requested_by, requested_at)
 		VALUES (?,?,CURRENT_TIMESTAMP(3))`
-	if err := holdUsername(tx, userID); err != nil {
+	if err := db.HoldUsername(tx, userID); err != nil {
 		return nil, err
 	}
 	now := tx.Now
@@ -62,16 +65,16 @@ func emptyAccount(tx *Tx, userID int64) (ended [][32]byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if ended, err = endSessions(tx, userID, conditions{}); err != nil {
+	if ended, err = db.EndSessions(tx, userID, db.Conditions{}); err != nil {
 		return nil, err
 	}
 	if err := dropExport(tx, userID); err != nil {
 		return nil, err
 	}
-	if err := setImageUses(tx, userSubject(userID), nil); err != nil { // the avatar
+	if err := db.SetImageUses(tx, db.UserSubject(userID), nil); err != nil { // the avatar
 		return nil, err
 	}
-	if err := logSecurity(tx, securityEvent{kind: eventAccountDeleted, userID: userID}); err != nil {
+	if err := db.LogSecurity(tx, db.SecurityEvent{Kind: db.EventAccountDeleted, UserID: userID}); err != nil {
 		return nil, err
 	}
 	return ended, tx.Exec(requestVoid, userID, userID).Error
@@ -79,7 +82,7 @@ func emptyAccount(tx *Tx, userID int64) (ended [][32]byte, err error) {
 
 // leaveAdmin returns CodeConflict if the user is the only admin who is not banned. It locks the admins, who are few: of
 // the last two, only one can be deleted.
-func leaveAdmin(tx *Tx, userID int64) error {
+func leaveAdmin(tx *db.Tx, userID int64) error {
 	const readRole = `
 		SELECT role
 		FROM users
@@ -96,26 +99,23 @@ func leaveAdmin(tx *Tx, userID int64) error {
 	if err := tx.Raw(readAdmins, models.RoleAdmin).Scan(&ids).Error; err != nil {
 		return err
 	}
-	users, err := lockStandings(tx, ids...)
+	users, err := db.LockStandings(tx, ids...)
 	if err != nil {
 		return err
 	}
 	for id, user := range users {
-		if id != userID && requireRole(tx, user, models.RoleAdmin) == nil {
+		if id != userID && db.RequireRole(tx, user, models.RoleAdmin) == nil {
 			return nil
 		}
 	}
 	return models.Errorf(models.CodeConflict, "You are the last admin. Give another user the role admin first.")
 }
 
-// purgeBatch bounds the rows that one transaction of PurgeUser deletes.
-const purgeBatch = 500
-
 // PurgeUser deletes the rows of a deleted account, except its content and likes: sessions, follows and blocks in both
 // directions, bookmarks, notifications, subscriptions, read marks, drafts. It also ends the account's claims, and
 // empties the events of webhooks that have its name. It reports whether the account was deleted, and leaves any other
 // one alone. Each transaction is short, and PurgeUser can be run again at any time.
-func (s *DB) PurgeUser(ctx context.Context, userID int64) (deleted bool, err error) {
+func (s *Store) PurgeUser(ctx context.Context, userID int64) (deleted bool, err error) {
 	const query = `
 		SELECT COUNT(*)>0
 		FROM users
@@ -126,17 +126,17 @@ func (s *DB) PurgeUser(ctx context.Context, userID int64) (deleted bool, err err
 	if !deleted {
 		return false, nil
 	}
-	err = s.Transact(ctx, func(tx *Tx) error {
-		if _, err := lockStandings(tx, userID); err != nil {
+	err = s.Transact(ctx, func(tx *db.Tx) error {
+		if _, err := db.LockStandings(tx, userID); err != nil {
 			return err
 		}
-		_, err := endSessions(tx, userID, conditions{})
+		_, err := db.EndSessions(tx, userID, db.Conditions{})
 		return err
 	})
 	if err != nil {
 		return true, fmt.Errorf("purge user %d: %w", userID, err)
 	}
-	if _, err := s.endClaimsOf(ctx, userID, models.ReasonAccountDeleted); err != nil {
+	if _, err := s.EndClaimsOf(ctx, userID, models.ReasonAccountDeleted); err != nil {
 		return true, fmt.Errorf("end claims of user %d: %w", userID, err)
 	}
 	for _, rows := range []purgedRows{
@@ -155,17 +155,17 @@ func (s *DB) PurgeUser(ctx context.Context, userID int64) (deleted bool, err err
 		}
 	}
 	for more := true; more; {
-		if more, err = s.purgeDraftsOf(ctx, userID, purgeBatch); err != nil {
+		if more, err = s.PurgeDraftsOf(ctx, userID, db.PurgeBatch); err != nil {
 			return true, fmt.Errorf("purge drafts of user %d: %w", userID, err)
 		}
 	}
 	for more := true; more; {
-		if more, err = s.emptyNewsOf(ctx, userID, purgeBatch); err != nil {
+		if more, err = webhooks.New(s.DB).EmptyEventsOf(ctx, userID, db.PurgeBatch); err != nil {
 			return true, fmt.Errorf("empty webhook events of user %d: %w", userID, err)
 		}
 	}
 	for more := true; more; {
-		err := s.Transact(ctx, func(tx *Tx) error {
+		err := s.Transact(ctx, func(tx *db.Tx) error {
 			n, err := unfollowSome(tx, userID)
 			more = n > 0
 			return err
@@ -184,14 +184,14 @@ type purgedRows struct {
 }
 
 // purgeSome deletes at most purgeBatch of the rows and reports whether there may be more.
-func (s *DB) purgeSome(ctx context.Context, rows purgedRows, userID int64) (more bool, err error) {
+func (s *Store) purgeSome(ctx context.Context, rows purgedRows, userID int64) (more bool, err error) {
 	find := fmt.Sprintf(`
 		SELECT %s
 		FROM %s
 		WHERE %s=?
 		LIMIT ?`, rows.other, rows.table, rows.user)
 	var others []int64
-	err = s.Read(ctx).Raw(find, userID, purgeBatch).Scan(&others).Error
+	err = s.Read(ctx).Raw(find, userID, db.PurgeBatch).Scan(&others).Error
 	if err != nil || len(others) == 0 {
 		return false, err
 	}
@@ -199,14 +199,14 @@ func (s *DB) purgeSome(ctx context.Context, rows purgedRows, userID int64) (more
 		DELETE r
 		FROM %s r FORCE INDEX (%s)
 		WHERE r.%s=? AND r.%s IN (%s)`,
-		rows.table, rows.index, rows.user, rows.other, joinIDs(ascending(others)))
+		rows.table, rows.index, rows.user, rows.other, db.JoinIDs(db.Ascending(others)))
 	_, err = s.Write(ctx, remove, userID)
-	return len(others) == purgeBatch, err
+	return len(others) == db.PurgeBatch, err
 }
 
 // unfollowSome ends at most purgeBatch follows of a user and returns their number. The users are locked before the
 // follows, in the lock order.
-func unfollowSome(tx *Tx, userID int64) (int, error) {
+func unfollowSome(tx *db.Tx, userID int64) (int, error) {
 	const find = `
 		SELECT followed_id
 		FROM follows
@@ -214,10 +214,10 @@ func unfollowSome(tx *Tx, userID int64) (int, error) {
 		ORDER BY followed_id
 		LIMIT ?`
 	var ids []int64
-	if err := tx.Raw(find, userID, purgeBatch).Scan(&ids).Error; err != nil || len(ids) == 0 {
+	if err := tx.Raw(find, userID, db.PurgeBatch).Scan(&ids).Error; err != nil || len(ids) == 0 {
 		return 0, err
 	}
-	list := joinIDs(ids)
+	list := db.JoinIDs(ids)
 	lock := `
 		SELECT id
 		FROM users FORCE INDEX (PRIMARY)
@@ -236,11 +236,110 @@ func unfollowSome(tx *Tx, userID int64) (int, error) {
 		return 0, remove.Error
 	}
 	if remove.RowsAffected != int64(len(ids)) {
-		return 0, errChangedMeanwhile
+		return 0, db.ErrChangedMeanwhile
 	}
 	count := `
 		UPDATE users
 		SET followers_count=followers_count-1, updated_at=updated_at
 		WHERE id IN (` + list + `)`
 	return len(ids), tx.Exec(count).Error
+}
+
+// A deleted account leaves a row in held_names for its username, for good. A banned one leaves one for its e-mail
+// address, too, until the ban ends. They are hashes with a key of the installation, so the deleted names cannot be read
+// from them.
+
+// errNotBanned is the error of DeleteBannedUser and DeleteBanned for other users.
+var errNotBanned = models.Errorf(models.CodeConflict,
+	"The user is not banned. Only the account of a banned user can be deleted by others.")
+
+// DeleteBannedUser deletes the account of a banned user for an admin, as DeleteUser does. The ban stays in force: until
+// it ends, nobody can register with the username or the e-mail address. It returns the hashes of the sessions that
+// ended. The errors are those of ChangeRole; CodeConflict: the user is not banned.
+func (s *Store) DeleteBannedUser(
+	ctx context.Context, actor, userID int64, reason string,
+) (ended [][32]byte, err error) {
+	if err := models.ValidateReason(reason); err != nil {
+		return nil, err
+	}
+	err = s.Transact(ctx, func(tx *db.Tx) error {
+		found, err := db.LockStandings(tx, actor, userID)
+		if err != nil {
+			return err
+		}
+		admin, user := found[actor], found[userID]
+		if err := db.RequireRole(tx, admin, models.RoleAdmin); err != nil {
+			return err
+		}
+		if user == nil {
+			return db.ErrNoUser()
+		}
+		if err := models.Outranks(actor, admin.Role, userID, user.Role); err != nil {
+			return err
+		}
+		ended, err = deleteBanned(tx, actor, user, reason)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("delete banned user %d: %w", userID, err)
+	}
+	return ended, nil
+}
+
+// DeleteBanned is DeleteBannedUser as a command of the operator: the moderation log records it without an actor. It
+// returns the ban that stays in force. CodeInvalid: the reason breaks a rule. CodeNotFound: the user does not exist.
+// CodeConflict: the user is not banned.
+func (s *Store) DeleteBanned(ctx context.Context, userID int64, reason string) (ban *models.Ban, err error) {
+	if err := models.ValidateReason(reason); err != nil {
+		return nil, err
+	}
+	err = s.Transact(ctx, func(tx *db.Tx) error {
+		found, err := db.LockStandings(tx, userID)
+		if err != nil {
+			return err
+		}
+		user := found[userID]
+		if user == nil {
+			return db.ErrNoUser()
+		}
+		ban = user.Ban(tx.Now)
+		_, err = deleteBanned(tx, 0, user, reason)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("delete banned user %d: %w", userID, err)
+	}
+	return ban, nil
+}
+
+// deleteBanned deletes the account of a user that the transaction has locked, and logs it as an act of the actor.
+func deleteBanned(tx *db.Tx, actor int64, user *db.Standing, reason string) (ended [][32]byte, err error) {
+	ban := user.Ban(tx.Now)
+	if ban == nil {
+		return nil, errNotBanned
+	}
+	const read = `
+		SELECT email
+		FROM users
+		WHERE id=?`
+	const hold = `
+		INSERT INTO held_names (name_hash, held_until)
+		VALUES (UNHEX(?),?), (UNHEX(?),?)
+		ON DUPLICATE KEY UPDATE held_until=GREATEST(held_until,VALUES(held_until))`
+	var email string
+	if err := tx.Raw(read, user.ID).Scan(&email).Error; err != nil {
+		return nil, err
+	}
+	hashes := []string{db.HexOf(db.HeldHash(tx, "username", user.Username)), db.HexOf(db.HeldHash(tx, "email", email))}
+	slices.Sort(hashes)
+	if err := tx.Exec(hold, hashes[0], ban.Until, hashes[1], ban.Until).Error; err != nil {
+		return nil, fmt.Errorf("hold names: %w", err)
+	}
+	if ended, err = emptyAccount(tx, user.ID); err != nil {
+		return nil, err
+	}
+	return ended, db.LogModeration(tx, db.ModerationAct{
+		ActorID: actor, Action: "user.delete", TargetType: "user", TargetID: user.ID, Reason: reason,
+		Before: db.BanState(ban),
+	})
 }

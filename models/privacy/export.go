@@ -1,4 +1,4 @@
-package db
+package privacy
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // exportLife is the time for which an archive is kept after it was built, and for which a request for one is valid. A
@@ -21,7 +22,7 @@ const exportColumns = `id, COALESCE(user_id,0) AS user_id, state, section, part,
 
 // RequestExport returns the export of a user. If there is none, or it has expired, it requests one. CodeUnauthorized:
 // the user is banned or the account was deleted, and the session is still cached.
-func (s *DB) RequestExport(ctx context.Context, userID int64) (*models.Export, error) {
+func (s *Store) RequestExport(ctx context.Context, userID int64) (*models.Export, error) {
 	const read = `
 		SELECT ` + exportColumns + `
 		FROM exports
@@ -31,14 +32,14 @@ func (s *DB) RequestExport(ctx context.Context, userID int64) (*models.Export, e
 		INSERT INTO exports (user_id, state, section, part, after_value, after_id, requested_at, expires_at)
 		VALUES (?,?,?,?,0,0,?,?)`
 	var e *models.Export
-	err := s.Transact(ctx, func(tx *Tx) error {
-		found, err := lockStandings(tx, userID) // two requests take turns
+	err := s.Transact(ctx, func(tx *db.Tx) error {
+		found, err := db.LockStandings(tx, userID) // two requests take turns
 		if err != nil {
 			return err
 		}
 		now := tx.Now.Truncate(time.Millisecond)
 		user := found[userID]
-		if user == nil || user.ban(now) != nil {
+		if user == nil || user.Ban(now) != nil {
 			return models.Errorf(models.CodeUnauthorized, "The token is not valid.")
 		}
 		var rows []models.Export
@@ -70,7 +71,7 @@ func (s *DB) RequestExport(ctx context.Context, userID int64) (*models.Export, e
 }
 
 // dropExport makes a user's export unavailable at once. RemoveExports deletes its chunks, which may be many.
-func dropExport(tx *Tx, userID int64) error {
+func dropExport(tx *db.Tx, userID int64) error {
 	const update = `
 		UPDATE exports
 		SET user_id=NULL
@@ -79,7 +80,7 @@ func dropExport(tx *Tx, userID int64) error {
 }
 
 // ExportChunk reads one chunk of a user's export. CodeNotFound: the export has expired or was dropped meanwhile.
-func (s *DB) ExportChunk(ctx context.Context, e *models.Export, number int) ([]byte, error) {
+func (s *Store) ExportChunk(ctx context.Context, e *models.Export, number int) ([]byte, error) {
 	var rows []struct{ Data []byte }
 	const read = `
 		SELECT c.data
@@ -97,7 +98,7 @@ func (s *DB) ExportChunk(ctx context.Context, e *models.Export, number int) ([]b
 
 // WaitingExports lists at most limit unfinished exports. Those with the fewest chunks come first, so that a large one
 // does not delay the others.
-func (s *DB) WaitingExports(ctx context.Context, limit int) ([]models.Export, error) {
+func (s *Store) WaitingExports(ctx context.Context, limit int) ([]models.Export, error) {
 	var list []models.Export
 	const read = `
 		SELECT ` + exportColumns + `
@@ -115,7 +116,7 @@ func (s *DB) WaitingExports(ctx context.Context, limit int) ([]models.Export, er
 // AppendExport adds a chunk to an export and advances it to the next place; with done, it finishes the export. If
 // another process has continued the export since e was read, or it was dropped, AppendExport changes nothing and
 // returns false.
-func (s *DB) AppendExport(
+func (s *Store) AppendExport(
 	ctx context.Context, e *models.Export, chunk []byte, next models.ExportPlace, done bool,
 ) (ok bool, err error) {
 	if len(chunk) > maxExportChunk {
@@ -134,7 +135,7 @@ func (s *DB) AppendExport(
 		now := s.Now().UTC().Truncate(time.Millisecond)
 		after.State, after.ReadyAt, after.ExpiresAt = models.ExportReady, &now, now.Add(exportLife)
 	}
-	err = s.Transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *db.Tx) error {
 		moved := tx.Exec(update, after.State, next.Section, next.Part, next.AfterValue, next.AfterID, after.Chunks,
 			after.Size, after.ReadyAt, after.ExpiresAt,
 			e.ID, e.UserID, models.ExportBuilding, e.Chunks)
@@ -160,7 +161,7 @@ const (
 
 // RemoveExports deletes the exports that have expired and those that were dropped, with their chunks, and returns the
 // number of deleted exports.
-func (s *DB) RemoveExports(ctx context.Context) (removed int, err error) {
+func (s *Store) RemoveExports(ctx context.Context) (removed int, err error) {
 	const expire = `
 		UPDATE exports
 		SET user_id=NULL

@@ -1,4 +1,4 @@
-package db
+package privacy
 
 import (
 	"context"
@@ -11,13 +11,14 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // exportSection is one kind of data about a user. read returns at most limit rows after a key; the zero key is before
 // the first row.
 type exportSection struct {
 	name string
-	read func(ctx context.Context, s *DB, userID int64, after models.ListKey, limit int) ([]models.ExportItem, error)
+	read func(ctx context.Context, s *Store, userID int64, after models.ListKey, limit int) ([]models.ExportItem, error)
 }
 
 // ExportSections returns the names of the sections of an export in their order.
@@ -30,7 +31,7 @@ func ExportSections() []string {
 }
 
 // ExportItems reads rows of a section: at most limit after a key. The zero key is before the first row.
-func (s *DB) ExportItems(
+func (s *Store) ExportItems(
 	ctx context.Context, userID int64, section string, after models.ListKey, limit int,
 ) ([]models.ExportItem, error) {
 	i := slices.IndexFunc(exportSections, func(e exportSection) bool { return e.name == section })
@@ -55,7 +56,7 @@ func (r RowKey) key() models.ListKey { return models.ListKey{ID: r.RowID} }
 // rowsOf returns a section that is read by a query. The placeholders of the query are the user, the last id and the
 // limit.
 func rowsOf[T interface{ key() models.ListKey }](name, query string) exportSection {
-	read := func(ctx context.Context, s *DB, userID int64, after models.ListKey, limit int) ([]models.ExportItem,
+	read := func(ctx context.Context, s *Store, userID int64, after models.ListKey, limit int) ([]models.ExportItem,
 		error) {
 		return exportRows[T](s.Read(ctx).Raw(query, userID, after.ID, limit))
 	}
@@ -277,10 +278,10 @@ type (
 
 // likesGiven returns the section of the likes that a user gave.
 func likesGiven(kind models.TargetKind) exportSection {
-	t := likeTables[kind]
-	return rowsOf[exportedTarget](strings.TrimSuffix(t.column, "_id")+"_likes", `
-		SELECT id AS row_id, `+t.column+`, created_at
-		FROM `+t.likes+` FORCE INDEX (idx_user_id)
+	t := db.TargetTables[kind]
+	return rowsOf[exportedTarget](strings.TrimSuffix(t.Column, "_id")+"_likes", `
+		SELECT id AS row_id, `+t.Column+`, created_at
+		FROM `+t.Likes+` FORCE INDEX (idx_user_id)
 		WHERE user_id=? AND id>?
 		ORDER BY id
 		LIMIT ?`)
@@ -296,8 +297,8 @@ var exportSections = []exportSection{
 		WHERE id=? AND id>?
 		LIMIT ?`),
 	rowsOf[exportedPost]("posts", `
-		SELECT p.id AS row_id, p.id, p.title, p.content, `+tagNames+` AS tags,
-			IF(p.status=`+sqlDeleted+`,'deleted','normal') AS status, p.version, p.likes_count, p.comments_count,
+		SELECT p.id AS row_id, p.id, p.title, p.content, `+db.TagNames+` AS tags,
+			IF(p.status=`+db.SQLDeleted+`,'deleted','normal') AS status, p.version, p.likes_count, p.comments_count,
 			p.locked, p.pinned, p.created_at, p.updated_at, p.deleted_at,
 			COALESCE(p.deleted_by=p.user_id,FALSE) AS deleted_by_you
 		FROM posts p FORCE INDEX (idx_user_id)
@@ -308,7 +309,7 @@ var exportSections = []exportSection{
 		"r.post_id, r.version, r.title, r.content, r.tags, r.created_at"),
 	rowsOf[exportedComment]("comments", `
 		SELECT c.id AS row_id, c.id, c.post_id, c.parent_id, c.content,
-			IF(c.status=`+sqlDeleted+`,'deleted','normal') AS status, c.version, c.likes_count, c.replies_count,
+			IF(c.status=`+db.SQLDeleted+`,'deleted','normal') AS status, c.version, c.likes_count, c.replies_count,
 			c.created_at, c.updated_at, c.deleted_at, COALESCE(c.deleted_by=c.user_id,FALSE) AS deleted_by_you
 		FROM comments c FORCE INDEX (idx_user_id)
 		WHERE c.user_id=? AND c.id>?
@@ -425,7 +426,7 @@ var exportSections = []exportSection{
 
 // exportSessions reads the section of sessions.
 func exportSessions(
-	ctx context.Context, s *DB, userID int64, after models.ListKey, limit int,
+	ctx context.Context, s *Store, userID int64, after models.ListKey, limit int,
 ) ([]models.ExportItem, error) {
 	list, err := s.Sessions(ctx, userID, afterKey(after), limit)
 	items := make([]models.ExportItem, len(list))
@@ -440,7 +441,7 @@ func exportSessions(
 
 // exportTokens reads the section of API tokens.
 func exportTokens(
-	ctx context.Context, s *DB, userID int64, after models.ListKey, limit int,
+	ctx context.Context, s *Store, userID int64, after models.ListKey, limit int,
 ) ([]models.ExportItem, error) {
 	list, err := s.Tokens(ctx, userID, afterKey(after), limit)
 	items := make([]models.ExportItem, len(list))
@@ -474,11 +475,11 @@ func (r exportedCommentRevision) key() models.ListKey {
 func revisionsOf[T interface{ key() models.ListKey }](
 	name string, kind models.TargetKind, columns string,
 ) exportSection {
-	revisions := revisionTables[kind]
+	revisions := db.RevisionTables[kind]
 	from := `
 		SELECT ` + columns + `
-		FROM ` + likeTables[kind].targets + ` x FORCE INDEX (%s)
-		STRAIGHT_JOIN ` + revisions.name + ` r ON r.` + revisions.id + `=x.id
+		FROM ` + db.TargetTables[kind].Targets + ` x FORCE INDEX (%s)
+		STRAIGHT_JOIN ` + revisions.Name + ` r ON r.` + revisions.ID + `=x.id
 			AND COALESCE(r.editor_id,x.user_id)=x.user_id`
 	one := fmt.Sprintf(from, "PRIMARY") + `
 		WHERE x.user_id=? AND x.id=? AND r.version>?
@@ -488,7 +489,7 @@ func revisionsOf[T interface{ key() models.ListKey }](
 		WHERE x.user_id=? AND x.id>?
 		ORDER BY x.id, r.version
 		LIMIT ?`
-	read := func(ctx context.Context, s *DB, userID int64, after models.ListKey, limit int) ([]models.ExportItem,
+	read := func(ctx context.Context, s *Store, userID int64, after models.ListKey, limit int) ([]models.ExportItem,
 		error) {
 		items, err := exportRows[T](s.Read(ctx).Raw(one, userID, after.Value, after.ID, limit))
 		if err != nil || len(items) == limit {

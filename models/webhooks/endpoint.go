@@ -1,4 +1,4 @@
-package db
+package webhooks
 
 import (
 	"context"
@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 const webhookColumns = `w.id, w.url, w.events, w.active, w.disabled_reason, w.failing_since, w.version, w.created_at,
 			w.updated_at, w.previous_until`
 
 // settle removes a former secret that no longer signs.
-func (s *DB) settle(w *models.Webhook) {
+func (s *Store) settle(w *models.Webhook) {
 	if w.PreviousUntil != nil && !s.Now().Before(*w.PreviousUntil) {
 		w.PreviousSecret, w.PreviousUntil = nil, nil
 	}
@@ -25,14 +26,14 @@ func (s *DB) settle(w *models.Webhook) {
 var pendingSince = `(
 				SELECT e.created_at
 				FROM webhook_events e FORCE INDEX (idx_webhook_state)
-				WHERE e.webhook_id=w.id AND e.state=` + literal(models.DeliveryPending) + `
+				WHERE e.webhook_id=w.id AND e.state=` + db.Literal(models.DeliveryPending) + `
 				ORDER BY e.webhook_id, e.state, e.id
 				LIMIT 1
 			) AS pending_since`
 
 // CreateWebhook registers an endpoint. It receives the events of every transaction that begins after the COMMIT.
 // CodeInvalid: a field breaks a rule. CodeForbidden: the actor is not an admin. CodeConflict: there are MaxWebhooks.
-func (s *DB) CreateWebhook(
+func (s *Store) CreateWebhook(
 	ctx context.Context, actor int64, settings models.WebhookSettings, private bool,
 ) (*models.Webhook, error) {
 	if err := settings.Validate(private); err != nil {
@@ -54,11 +55,11 @@ func (s *DB) CreateWebhook(
 		UpdatedAt: now}
 	secret := newSecret()
 	w.Secret = secret[:]
-	err := s.Transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
 		if err := tx.Exec(lock).Error; err != nil {
 			return err
 		}
-		if err := lockActor(tx, actor, models.RoleAdmin); err != nil {
+		if err := db.LockActor(tx, actor, models.RoleAdmin); err != nil {
 			return err
 		}
 		var n int
@@ -70,11 +71,11 @@ func (s *DB) CreateWebhook(
 				"There are %d webhooks, and more is not possible. Delete one of them first.", n)
 		}
 		var err error
-		w.ID, err = tx.Insert(insert, w.URL, w.Events.String(), hexOf(secret), w.Active, actor, now, now)
+		w.ID, err = tx.Insert(insert, w.URL, w.Events.String(), db.HexOf(secret), w.Active, actor, now, now)
 		if err != nil {
 			return err
 		}
-		return logModeration(tx, webhookAct(actor, "create", w.ID, nil, settings.State()))
+		return db.LogModeration(tx, webhookAct(actor, "create", w.ID, nil, settings.State()))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("create webhook: %w", err)
@@ -90,14 +91,14 @@ func newSecret() (secret [models.SecretBytes]byte) {
 // RotateSecret replaces the secret of an endpoint. The former one signs, too, for SecretOverlap. CodeConflict: the
 // former secret of the rotation before still signs. CodeNotFound: the endpoint does not exist. CodeForbidden: the actor
 // is not an admin.
-func (s *DB) RotateSecret(ctx context.Context, actor, id int64) (*models.Webhook, error) {
+func (s *Store) RotateSecret(ctx context.Context, actor, id int64) (*models.Webhook, error) {
 	const update = `
 		UPDATE webhooks
 		SET previous_secret=secret, previous_until=?, secret=UNHEX(?), version=version+1, updated_at=?
 		WHERE id=?`
 	secret := newSecret()
-	err := s.Transact(ctx, func(tx *Tx) error {
-		if err := lockActor(tx, actor, models.RoleAdmin); err != nil {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
+		if err := db.LockActor(tx, actor, models.RoleAdmin); err != nil {
 			return err
 		}
 		w, err := lockWebhook(tx, id)
@@ -110,11 +111,11 @@ func (s *DB) RotateSecret(ctx context.Context, actor, id int64) (*models.Webhook
 		}
 		now := tx.Now.Truncate(time.Millisecond)
 		until := now.Add(models.SecretOverlap)
-		if err := tx.Exec(update, until, hexOf(secret), now, id).Error; err != nil {
+		if err := tx.Exec(update, until, db.HexOf(secret), now, id).Error; err != nil {
 			return err
 		}
 		after := map[string]any{"previous_until": until}
-		return logModeration(tx, webhookAct(actor, "rotate_secret", id, nil, after))
+		return db.LogModeration(tx, webhookAct(actor, "rotate_secret", id, nil, after))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("rotate secret of webhook %d: %w", id, err)
@@ -124,13 +125,13 @@ func (s *DB) RotateSecret(ctx context.Context, actor, id int64) (*models.Webhook
 
 // EndSecretOverlap ends the use of the secret before the latest rotation, whether it still signs or not. CodeNotFound:
 // the endpoint does not exist. CodeForbidden: the actor is not an admin.
-func (s *DB) EndSecretOverlap(ctx context.Context, actor, id int64) error {
+func (s *Store) EndSecretOverlap(ctx context.Context, actor, id int64) error {
 	const update = `
 		UPDATE webhooks
 		SET previous_secret=NULL, previous_until=NULL, version=version+1, updated_at=?
 		WHERE id=?`
-	err := s.Transact(ctx, func(tx *Tx) error {
-		if err := lockActor(tx, actor, models.RoleAdmin); err != nil {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
+		if err := db.LockActor(tx, actor, models.RoleAdmin); err != nil {
 			return err
 		}
 		w, err := lockWebhook(tx, id)
@@ -141,7 +142,7 @@ func (s *DB) EndSecretOverlap(ctx context.Context, actor, id int64) error {
 			return err
 		}
 		before := map[string]any{"previous_until": *w.PreviousUntil}
-		return logModeration(tx, webhookAct(actor, "end_previous_secret", id, before, nil))
+		return db.LogModeration(tx, webhookAct(actor, "end_previous_secret", id, before, nil))
 	})
 	if err != nil {
 		return fmt.Errorf("end the previous secret of webhook %d: %w", id, err)
@@ -150,8 +151,8 @@ func (s *DB) EndSecretOverlap(ctx context.Context, actor, id int64) error {
 }
 
 // webhookAct returns an entry of the moderation log. actor is 0 for a worker.
-func webhookAct(actor int64, verb string, id int64, before, after map[string]any) moderationAct {
-	return moderationAct{
+func webhookAct(actor int64, verb string, id int64, before, after map[string]any) db.ModerationAct {
+	return db.ModerationAct{
 		ActorID: actor, Action: "webhook." + verb, TargetType: "webhook", TargetID: id, Before: before, After: after,
 	}
 }
@@ -161,7 +162,7 @@ func errNoWebhook() *models.Error {
 }
 
 // Webhooks lists endpoints, earliest first: at most limit after an id (0 for the first page).
-func (s *DB) Webhooks(ctx context.Context, after int64, limit int) ([]models.Webhook, error) {
+func (s *Store) Webhooks(ctx context.Context, after int64, limit int) ([]models.Webhook, error) {
 	query := `
 		SELECT ` + webhookColumns + `, ` + pendingSince + `
 		FROM webhooks w
@@ -179,7 +180,7 @@ func (s *DB) Webhooks(ctx context.Context, after int64, limit int) ([]models.Web
 }
 
 // WebhookByID reads an endpoint. CodeNotFound: it does not exist.
-func (s *DB) WebhookByID(ctx context.Context, id int64) (*models.Webhook, error) {
+func (s *Store) WebhookByID(ctx context.Context, id int64) (*models.Webhook, error) {
 	query := `
 		SELECT ` + webhookColumns + `, w.secret, w.previous_secret, ` + pendingSince + `
 		FROM webhooks w
@@ -200,7 +201,7 @@ func (s *DB) WebhookByID(ctx context.Context, id int64) (*models.Webhook, error)
 // continues with its pending events, and has no failure behind it. Events that happened meanwhile were not recorded.
 // CodePrecondition: it has another version. CodeNotFound: it does not exist. The other errors are those of
 // CreateWebhook.
-func (s *DB) UpdateWebhook(
+func (s *Store) UpdateWebhook(
 	ctx context.Context, actor, id, version int64, settings models.WebhookSettings, private bool,
 ) (*models.Webhook, error) {
 	if err := settings.Validate(private); err != nil {
@@ -211,8 +212,8 @@ func (s *DB) UpdateWebhook(
 		SET url=?, events=?, disabled_reason=IF(?,'',disabled_reason), failing_since=IF(active,failing_since,NULL),
 			active=?, version=version+1, updated_at=?
 		WHERE id=?`
-	err := s.Transact(ctx, func(tx *Tx) error {
-		if err := lockActor(tx, actor, models.RoleAdmin); err != nil {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
+		if err := db.LockActor(tx, actor, models.RoleAdmin); err != nil {
 			return err
 		}
 		w, err := lockWebhook(tx, id)
@@ -231,7 +232,7 @@ func (s *DB) UpdateWebhook(
 		if err != nil {
 			return err
 		}
-		return logModeration(tx, webhookAct(actor, "edit", id, was.State(), settings.State()))
+		return db.LogModeration(tx, webhookAct(actor, "edit", id, was.State(), settings.State()))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("update webhook %d: %w", id, err)
@@ -239,7 +240,7 @@ func (s *DB) UpdateWebhook(
 	return s.WebhookByID(ctx, id)
 }
 
-func lockWebhook(tx *Tx, id int64) (*models.Webhook, error) {
+func lockWebhook(tx *db.Tx, id int64) (*models.Webhook, error) {
 	const query = `
 		SELECT ` + webhookColumns + `
 		FROM webhooks w
@@ -255,12 +256,12 @@ func lockWebhook(tx *Tx, id int64) (*models.Webhook, error) {
 
 // DeleteWebhook deletes an endpoint. PurgeWebhookEvents deletes its events. CodeNotFound: it does not exist.
 // CodeForbidden: the actor is not an admin.
-func (s *DB) DeleteWebhook(ctx context.Context, actor, id int64) error {
+func (s *Store) DeleteWebhook(ctx context.Context, actor, id int64) error {
 	const remove = `
 		DELETE FROM webhooks
 		WHERE id=?`
-	err := s.Transact(ctx, func(tx *Tx) error {
-		if err := lockActor(tx, actor, models.RoleAdmin); err != nil {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
+		if err := db.LockActor(tx, actor, models.RoleAdmin); err != nil {
 			return err
 		}
 		w, err := lockWebhook(tx, id)
@@ -270,7 +271,7 @@ func (s *DB) DeleteWebhook(ctx context.Context, actor, id int64) error {
 		if err := tx.Exec(remove, id).Error; err != nil {
 			return err
 		}
-		return logModeration(tx, webhookAct(actor, "delete", id, w.Settings().State(), nil))
+		return db.LogModeration(tx, webhookAct(actor, "delete", id, w.Settings().State(), nil))
 	})
 	if err != nil {
 		return fmt.Errorf("delete webhook %d: %w", id, err)

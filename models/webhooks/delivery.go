@@ -1,4 +1,4 @@
-package db
+package webhooks
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 const deliveryColumns = `e.id, e.type, e.object_type, e.object_id, e.state, e.attempts, e.attempt_log, e.due_at,
@@ -15,31 +16,31 @@ const deliveryColumns = `e.id, e.type, e.object_type, e.object_id, e.state, e.at
 
 // Deliveries lists the events of an endpoint, latest first: at most limit before an id (0 for the first page), in one
 // state or, if it is 0, in any.
-func (s *DB) Deliveries(
+func (s *Store) Deliveries(
 	ctx context.Context, webhookID int64, state models.DeliveryState, before int64, limit int,
 ) ([]models.Delivery, error) {
 	index := "idx_webhook"
-	where := matching("e.webhook_id=?", webhookID)
+	where := db.Matching("e.webhook_id=?", webhookID)
 	if state != 0 {
 		index = "idx_webhook_state"
-		where.add("e.state=?", state)
+		where.Add("e.state=?", state)
 	}
-	where.addIf(before != 0, "e.id<?", before)
+	where.AddIf(before != 0, "e.id<?", before)
 	query := `
 		SELECT ` + deliveryColumns + `
 		FROM webhook_events e FORCE INDEX (` + index + `)
-		` + where.clause() + `
+		` + where.Clause() + `
 		ORDER BY e.id DESC
 		LIMIT ?`
 	var list []models.Delivery
-	if err := s.Read(ctx).Raw(query, append(where.args, limit)...).Scan(&list).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, append(where.Args, limit)...).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("list deliveries of webhook %d: %w", webhookID, err)
 	}
 	return list, nil
 }
 
 // DeliveryByID reads an event of an endpoint. CodeNotFound: it does not exist.
-func (s *DB) DeliveryByID(ctx context.Context, webhookID, id int64) (*models.Delivery, error) {
+func (s *Store) DeliveryByID(ctx context.Context, webhookID, id int64) (*models.Delivery, error) {
 	d, err := readDelivery(s.Read(ctx), webhookID, id)
 	if err != nil {
 		return nil, fmt.Errorf("read delivery %d: %w", id, err)
@@ -62,13 +63,13 @@ func readDelivery(db *gorm.DB, webhookID, id int64) (*models.Delivery, error) {
 
 // PingWebhook writes an event of the type WebhookPing for an endpoint and returns it. CodeNotFound: the endpoint does
 // not exist. CodeConflict: it is not active.
-func (s *DB) PingWebhook(ctx context.Context, id int64) (d *models.Delivery, err error) {
+func (s *Store) PingWebhook(ctx context.Context, id int64) (d *models.Delivery, err error) {
 	const insert = `
 		INSERT INTO webhook_events (webhook_id, type, object_type, object_id, data, attempt_log, due_at, retry_until,
 			created_at)
 		VALUES (?,?,'webhook',?,?,'[]',?,?,?)`
 	now := s.Now().UTC()
-	err = s.Transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *db.Tx) error {
 		if err := lockActive(tx, id); err != nil {
 			return err
 		}
@@ -87,7 +88,7 @@ func (s *DB) PingWebhook(ctx context.Context, id int64) (d *models.Delivery, err
 }
 
 // lockActive locks an endpoint. CodeNotFound: it does not exist. CodeConflict: it is not active.
-func lockActive(tx *Tx, id int64) error {
+func lockActive(tx *db.Tx, id int64) error {
 	w, err := lockWebhook(tx, id)
 	if err == nil && !w.Active {
 		err = models.Errorf(models.CodeConflict, "The webhook is not active. Set active to true first.")
@@ -97,13 +98,13 @@ func lockActive(tx *Tx, id int64) error {
 
 // ReplayDelivery makes an event due now, whatever its state is, and for WebhookRetry from now. Later events of the
 // object wait for it again. CodeNotFound: it does not exist. CodeConflict: the endpoint is not active.
-func (s *DB) ReplayDelivery(ctx context.Context, webhookID, id int64) (d *models.Delivery, err error) {
+func (s *Store) ReplayDelivery(ctx context.Context, webhookID, id int64) (d *models.Delivery, err error) {
 	const update = `
 		UPDATE webhook_events FORCE INDEX (PRIMARY)
 		SET state=?, due_at=?, retry_until=?, ended_at=NULL
 		WHERE id=? AND webhook_id=?`
 	now := s.Now().UTC()
-	err = s.Transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *db.Tx) error {
 		if err := lockActive(tx, webhookID); err != nil {
 			return err
 		}
@@ -121,7 +122,7 @@ func (s *DB) ReplayDelivery(ctx context.Context, webhookID, id int64) (d *models
 }
 
 // WebhookBacklog returns the endpoints that are active, each with the time of its oldest pending event.
-func (s *DB) WebhookBacklog(ctx context.Context) ([]models.Webhook, error) {
+func (s *Store) WebhookBacklog(ctx context.Context) ([]models.Webhook, error) {
 	query := `
 		SELECT ` + webhookColumns + `, ` + pendingSince + `
 		FROM webhooks w
@@ -138,7 +139,7 @@ func (s *DB) WebhookBacklog(ctx context.Context) ([]models.Webhook, error) {
 // those of the server.
 //
 // Correctness does not depend on the lease: a process that has lost it can at most send an event once more.
-func (s *DB) LeaseWebhook(ctx context.Context, id int64, lease string, seconds int) (*models.Webhook, error) {
+func (s *Store) LeaseWebhook(ctx context.Context, id int64, lease string, seconds int) (*models.Webhook, error) {
 	const update = `
 		UPDATE webhooks
 		SET lease=?, leased_until=UTC_TIMESTAMP(3)+INTERVAL ? SECOND
@@ -169,7 +170,7 @@ func (s *DB) LeaseWebhook(ctx context.Context, id int64, lease string, seconds i
 }
 
 // ReleaseWebhook ends a lease, if it is still held.
-func (s *DB) ReleaseWebhook(ctx context.Context, id int64, lease string) error {
+func (s *Store) ReleaseWebhook(ctx context.Context, id int64, lease string) error {
 	const update = `
 		UPDATE webhooks
 		SET leased_until=NULL
@@ -181,7 +182,7 @@ func (s *DB) ReleaseWebhook(ctx context.Context, id int64, lease string) error {
 }
 
 // PendingEvents returns pending events of an endpoint in the order of their ids: at most limit after an id.
-func (s *DB) PendingEvents(ctx context.Context, webhookID, after int64, limit int) ([]models.PendingEvent, error) {
+func (s *Store) PendingEvents(ctx context.Context, webhookID, after int64, limit int) ([]models.PendingEvent, error) {
 	const query = `
 		SELECT id, object_type, object_id, due_at
 		FROM webhook_events FORCE INDEX (idx_webhook_state)
@@ -197,7 +198,7 @@ func (s *DB) PendingEvents(ctx context.Context, webhookID, after int64, limit in
 }
 
 // PendingDelivery reads an event with its data; nil if it is not pending, or was purged.
-func (s *DB) PendingDelivery(ctx context.Context, id int64) (*models.Delivery, error) {
+func (s *Store) PendingDelivery(ctx context.Context, id int64) (*models.Delivery, error) {
 	const query = `
 		SELECT ` + deliveryColumns + `, e.data
 		FROM webhook_events e FORCE INDEX (PRIMARY)
@@ -215,7 +216,7 @@ func (s *DB) PendingDelivery(ctx context.Context, id int64) (*models.Delivery, e
 
 // RecordAttempt records an attempt at an event that was pending. A success ends it, and the failure of its endpoint. A
 // failure is repeated after a time, or ends the event if it was attempted for WebhookRetry.
-func (s *DB) RecordAttempt(
+func (s *Store) RecordAttempt(
 	ctx context.Context, webhookID int64, d *models.Delivery, a models.Attempt, after time.Duration,
 ) error {
 	const isFailing = `
@@ -244,7 +245,7 @@ func (s *DB) RecordAttempt(
 	if err != nil {
 		return err
 	}
-	err = s.Transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *db.Tx) error {
 		if a.Delivered() {
 			var failing int // read without a lock, for which all requests of the endpoint would wait
 			if err := tx.Raw(isFailing, webhookID).Scan(&failing).Error; err != nil {
@@ -271,13 +272,13 @@ func (s *DB) RecordAttempt(
 
 // DisableWebhook makes an endpoint inactive for a reason, WebhookGone or, if no attempt has succeeded for
 // WebhookPatience, WebhookFailing. It reports whether it did. The moderation log has it as an act without an actor.
-func (s *DB) DisableWebhook(ctx context.Context, id int64, reason string) (disabled bool, err error) {
+func (s *Store) DisableWebhook(ctx context.Context, id int64, reason string) (disabled bool, err error) {
 	const update = `
 		UPDATE webhooks
 		SET active=0, disabled_reason=?
 		WHERE id=?`
 	const worker = 0
-	err = s.Transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *db.Tx) error {
 		disabled = false
 		w, err := lockWebhook(tx, id)
 		if models.ErrorCode(err) == models.CodeNotFound {
@@ -296,7 +297,7 @@ func (s *DB) DisableWebhook(ctx context.Context, id int64, reason string) (disab
 		disabled = true
 		before, after := w.Settings().State(), w.Settings().State()
 		after["active"], after["disabled_reason"] = false, reason
-		return logModeration(tx, webhookAct(worker, "disable", id, before, after))
+		return db.LogModeration(tx, webhookAct(worker, "disable", id, before, after))
 	})
 	if err != nil {
 		return false, fmt.Errorf("disable webhook %d: %w", id, err)
@@ -305,7 +306,7 @@ func (s *DB) DisableWebhook(ctx context.Context, id int64, reason string) (disab
 }
 
 // PurgeWebhookSecrets deletes former secrets that no longer sign, and returns how many it deleted.
-func (s *DB) PurgeWebhookSecrets(ctx context.Context) (int64, error) {
+func (s *Store) PurgeWebhookSecrets(ctx context.Context) (int64, error) {
 	const find = `
 		SELECT id
 		FROM webhooks
@@ -321,7 +322,7 @@ func (s *DB) PurgeWebhookSecrets(ctx context.Context) (int64, error) {
 	remove := `
 		UPDATE webhooks FORCE INDEX (PRIMARY)
 		SET previous_secret=NULL, previous_until=NULL
-		WHERE id IN (` + joinIDs(ascending(ids)) + `) AND previous_until<=?`
+		WHERE id IN (` + db.JoinIDs(db.Ascending(ids)) + `) AND previous_until<=?`
 	purged, err := s.Write(ctx, remove, now)
 	if err != nil {
 		return 0, fmt.Errorf("purge former webhook secrets: %w", err)
@@ -331,7 +332,7 @@ func (s *DB) PurgeWebhookSecrets(ctx context.Context) (int64, error) {
 
 // PurgeWebhookEvents deletes at most limit events that are older than WebhookLife or whose endpoint was deleted, and
 // returns how many it deleted. Events are found without a lock and deleted by their ids, as they are written.
-func (s *DB) PurgeWebhookEvents(ctx context.Context, limit int) (int64, error) {
+func (s *Store) PurgeWebhookEvents(ctx context.Context, limit int) (int64, error) {
 	const old = `
 		SELECT id
 		FROM webhook_events FORCE INDEX (idx_created)
@@ -363,7 +364,7 @@ func (s *DB) PurgeWebhookEvents(ctx context.Context, limit int) (int64, error) {
 	remove := `
 		DELETE e
 		FROM webhook_events e FORCE INDEX (PRIMARY)
-		WHERE e.id IN (` + joinIDs(ascending(ids)) + `)`
+		WHERE e.id IN (` + db.JoinIDs(db.Ascending(ids)) + `)`
 	purged, err := s.Write(ctx, remove)
 	if err != nil {
 		return 0, fmt.Errorf("purge webhook events: %w", err)

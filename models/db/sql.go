@@ -1,0 +1,103 @@
+package db
+
+import (
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// PurgeBatch bounds the rows that one transaction of PurgeUser deletes.
+const PurgeBatch = 500
+
+// writtenClaims is the number of rows that one statement writes.
+const writtenClaims = 5000
+
+// sqlTime formats a time as a literal of SQL.
+func sqlTime(t *time.Time) string {
+	if t == nil {
+		return "NULL"
+	}
+	return "'" + t.UTC().Format(sqlMillis) + "'"
+}
+
+// Ascending returns ids, each once, in the order in which rows are locked.
+func Ascending(ids []int64) []int64 { return slices.Compact(slices.Sorted(slices.Values(ids))) }
+
+// caseByID returns an expression for the value of each row by its id.
+func caseByID(ids []int64, values map[int64]int) string {
+	var b strings.Builder
+	b.WriteString("CASE id")
+	for _, id := range ids {
+		b.WriteString(" WHEN " + strconv.FormatInt(id, 10) + " THEN " + strconv.Itoa(values[id]))
+	}
+	b.WriteString(" END")
+	return b.String()
+}
+
+const (
+	// maxExamined is the maximum number of index entries that are read for one page of a list with conditions, lookups
+	// included.
+	maxExamined = 20_000
+	// firstSegment is the number of index entries in the first segment of a list. Each further segment is four times as
+	// long as the one before.
+	firstSegment = 256
+)
+
+// sqlMillis is the layout of a time in a statement, with milliseconds.
+const sqlMillis = "2006-01-02 15:04:05.000"
+
+// lockedAtOnce is the number of targets that one statement locks. For a much longer list, the range optimizer runs out
+// of range_optimizer_max_mem_size, and the server would lock the whole table.
+const lockedAtOnce = 5000
+
+// readPairs is the number of (target, user) pairs that one query reads. The time to plan an OR grows with the square of
+// its length. The users of one target are an IN, which may be longer.
+const (
+	readPairs = 500
+	ReadUsers = 5000
+)
+
+// caseOf returns an expression for the value of each id, or for otherwise. Ids of one value are one list, which the
+// servers search by bisection. A WHEN for each id would be searched from the first to the last.
+func caseOf(values map[int64]int64, otherwise string) string {
+	ids := map[int64][]int64{} // by value
+	for _, id := range slices.Sorted(maps.Keys(values)) {
+		ids[values[id]] = append(ids[values[id]], id)
+	}
+	var b strings.Builder
+	b.WriteString("CASE")
+	for _, value := range slices.Sorted(maps.Keys(ids)) {
+		fmt.Fprintf(&b, " WHEN id IN (%s) THEN %d", JoinIDs(ids[value]), value)
+	}
+	b.WriteString(" ELSE " + otherwise + " END")
+	return b.String()
+}
+
+// likeEscape escapes a text for LIKE.
+func likeEscape(text string) string {
+	return strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`).Replace(text)
+}
+
+// JoinIDs formats ids for an IN list. Only numbers get in, so nothing needs quoting.
+func JoinIDs(ids []int64) string {
+	var b strings.Builder
+	for i, id := range ids {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.FormatInt(id, 10))
+	}
+	return b.String()
+}
+
+// HexOf formats a hash for UNHEX(?). A statement must not contain bytes that are not text: MySQL fails every query of
+// the process list while such a statement runs.
+func HexOf(hash [32]byte) string { return hex.EncodeToString(hash[:]) }
+
+// maxPassed bounds the index entries that a page of a list examines. For each of them, a few rows are read to find out
+// whether the viewer sees it.
+const maxPassed = maxExamined / 4
