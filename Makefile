@@ -88,7 +88,8 @@ servers:
 	@scripts/install-servers.sh
 
 # The packages whose tests take longest start first, so that no core idles at the end.
-LONG_PACKAGES := ./handlers ./models ./counters ./workers ./cmd/likewise ./internal/servers
+LONG_PACKAGES := ./handlers ./counters ./cmd/likewise ./workers ./models/db ./images ./cmd/likewise/stackexchange \
+	./internal/servers
 
 # Packages that compute in one goroutine, on data of their own, and would take much of the time that the race detector
 # costs: compressors, images, passwords, HTML, the check of answers against the contract, and the model of the protocol.
@@ -102,15 +103,26 @@ NO_RACE_PACKAGES := compress/flate compress/gzip github.com/molecule-man/go-brrr
 NO_RACE := $(foreach package,$(NO_RACE_PACKAGES),-gcflags=$(package)=-race=false)
 
 # Six tests of a package run at a time, on two cores one package each, because many wait for servers. If there is room,
-# these keep their data in memory: a thousand databases are created and dropped, each of which has 50 files. GOGC is best
-# left alone: the race detector pays for each page of a larger heap with several of its own, and with 400 the tests of
-# handlers took 7 % longer.
+# these keep their data in memory: a database of a test has 50 files. GOGC is best left alone: the race detector pays for
+# each page of a larger heap with several of its own, and with 400 the tests of handlers took 7 % longer.
+SUITE := -parallel 6 -timeout 30m -tags dev $(LONG_PACKAGES) ./...
+# What only a program without the tag shows.
+UNTAGGED := -timeout 5m -run 'TestProduction|TestDevProgram' ./cmd/likewise
+
+test test-race: export TMPDIR ?= $(shell df --output=avail /dev/shm 2>/dev/null | awk '$$1+0 > 8000000 { print "/dev/shm" }')
+
+# As the product is built: without C.
 .PHONY: test
-test: export TMPDIR ?= $(shell df --output=avail /dev/shm 2>/dev/null | awk '$$1+0 > 8000000 { print "/dev/shm" }')
-test: servers browser s3 proxies ## run the tests with the race detector, on MariaDB, Redis and the embedded Kafka broker
+test: servers browser s3 proxies ## run the tests, with full volumes, on MariaDB, Redis and the embedded Kafka broker
+	CGO_ENABLED=0 go test $(SUITE)
+	CGO_ENABLED=0 go test $(UNTAGGED)
+
+# The detector makes code up to ten times slower, so some tests use less volume (testkit.Volume).
+.PHONY: test-race
+test-race: servers browser s3 proxies ## run the tests with the race detector
 	@command -v "$${CC:-gcc}" >/dev/null || scripts/install-packages.sh gcc libc6-dev # the race detector needs a C compiler
-	CGO_ENABLED=1 go test -race $(NO_RACE) -parallel 6 -timeout 30m -tags dev $(LONG_PACKAGES) ./...
-	CGO_ENABLED=1 go test -race $(NO_RACE) -timeout 5m -run 'TestProduction|TestDevProgram' ./cmd/likewise # without the tag
+	CGO_ENABLED=1 go test -race $(NO_RACE) $(SUITE)
+	CGO_ENABLED=1 go test -race $(NO_RACE) $(UNTAGGED)
 
 .PHONY: test-mysql
 test-mysql: servers browser s3 proxies ## run the tests on Oracle's MySQL; needs root

@@ -103,7 +103,7 @@ func TestErrorsPage_isTheContractAndTheCode(t *testing.T) {
 	}
 	assert.Equal(t, statuses, page.problems)
 	assert.ElementsMatch(t, words("Problem", "code", "enum"), slices.Collect(maps.Keys(page.problems)))
-	for _, code := range constants(t, "store_error.go", "Code") {
+	for _, code := range constants(t, "error.go", "Code") {
 		assert.Contains(t, page.problems, code)
 	}
 	k.operations(func(method, path string, op node) {

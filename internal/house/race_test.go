@@ -13,6 +13,27 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// The suite runs twice before a change lands: with the full volumes, and with the race detector.
+func TestMakefile_runsTheSuiteWithAndWithoutTheDetector(t *testing.T) {
+	t.Parallel()
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	require.NoError(t, err)
+	run, err := os.ReadFile(filepath.Join(root, ".ci", "run"))
+	require.NoError(t, err)
+	for target, commands := range map[string][]string{
+		"test":      {"CGO_ENABLED=0 go test $(SUITE)", "CGO_ENABLED=0 go test $(UNTAGGED)"},
+		"test-race": {"CGO_ENABLED=1 go test -race $(NO_RACE) $(SUITE)", "CGO_ENABLED=1 go test -race $(NO_RACE) $(UNTAGGED)"},
+	} {
+		recipe := regexp.MustCompile(`(?m)^` + target + `:.*##.*\n((?:\t.*\n)+)`).FindSubmatch(makefile)
+		require.NotNil(t, recipe, target)
+		for _, command := range commands {
+			assert.Contains(t, string(recipe[1]), "\t"+command+"\n", target)
+		}
+		assert.Contains(t, string(run), "\ntests "+target+" make "+target+"\n")
+	}
+	assert.Regexp(t, `(?m)^SUITE := .* \./\.\.\.$`, string(makefile))
+}
+
 // The race detector must watch every package in which one goroutine can publish data to another without a lock, that
 // is, with an atomic, a sync.Once or a sync.Map. Otherwise it reports races that are none.
 func TestMakefile_unwatchedPackagesPublishNothing(t *testing.T) {
