@@ -21,6 +21,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/moderation"
 )
 
 var errStalled = errors.New("the network is stalled")
@@ -192,7 +193,9 @@ func TestLock_aPausedHolderDoesNotWriteAfterATakeover(t *testing.T) {
 	_, plain := newRedis(t)
 	store := openStoreAt(t, testkit.Database(t))
 	paused, next := newLockProcess(t, urlOf(plain)), newLockProcess(t, urlOf(plain))
-	write := func(ctx context.Context, id int64) error { return store.SetRingMark(ctx, models.KindPost, id) }
+	write := func(ctx context.Context, id int64) error {
+		return moderation.New(store).SetRingMark(ctx, models.KindPost, id)
+	}
 
 	l := paused.acquire(t, "paused", 50*time.Millisecond)
 	number, err := store.NextFence(t.Context(), "work")
@@ -209,7 +212,7 @@ func TestLock_aPausedHolderDoesNotWriteAfterATakeover(t *testing.T) {
 	require.Greater(t, later, number)
 
 	require.ErrorIs(t, write(ctx, 2), db.ErrFenced)
-	id, _, err := store.RingMark(t.Context(), models.KindPost)
+	id, _, err := moderation.New(store).RingMark(t.Context(), models.KindPost)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, id)
 	require.NoError(t, write(db.WithFence(t.Context(), "work", later), 3), "the present holder writes")

@@ -25,7 +25,7 @@ func (s *Server) banUser(c *fiber.Ctx) error {
 			return models.Invalid("until", models.BadTime())
 		}
 	}
-	ended, err := s.store.BanUser(c.UserContext(), viewerID(c), id, &ban)
+	ended, err := s.moderation.BanUser(c.UserContext(), viewerID(c), id, &ban)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (s *Server) unbanUser(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := s.store.UnbanUser(c.UserContext(), viewerID(c), id, reason); err != nil {
+	if err := s.moderation.UnbanUser(c.UserContext(), viewerID(c), id, reason); err != nil {
 		return err
 	}
 	return c.SendStatus(fiber.StatusNoContent)

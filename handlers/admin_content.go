@@ -10,6 +10,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/moderation"
 )
 
 // deletionJSON is the deletion of a post or comment.
@@ -67,7 +68,7 @@ func (s *Server) newDeletionJSON(status models.Status, d models.Deletion) *delet
 }
 
 // contentQuery reads the query of a list of content, and returns the name of the list.
-func contentQuery(c *fiber.Ctx, kind models.TargetKind) (q db.ContentQuery, name string, err error) {
+func contentQuery(c *fiber.Ctx, kind models.TargetKind) (q moderation.ContentQuery, name string, err error) {
 	q.ViewerID = viewerID(c)
 	if kind == models.KindComment {
 		q.ViewerID = 0 // moderators also see comments of users whom they block
@@ -141,7 +142,7 @@ func (s *Server) listModeratedPosts(c *fiber.Ctx) error {
 		name: name,
 		read: func(ctx context.Context, at position) ([]models.ModeratedPost, *models.ListKey, error) {
 			q.After, q.Limit = at.after, at.limit
-			return s.store.ModeratedPosts(ctx, q)
+			return s.moderation.ModeratedPosts(ctx, q)
 		},
 		key:  func(p *models.ModeratedPost) models.ListKey { return p.Post.Key(models.PostsNew) },
 		show: s.eachModeratedPost(q.View),
@@ -157,7 +158,7 @@ func (s *Server) listModeratedComments(c *fiber.Ctx) error {
 		name: name,
 		read: func(ctx context.Context, at position) ([]models.ModeratedComment, *models.ListKey, error) {
 			q.After, q.Limit = at.after, at.limit
-			return s.store.ModeratedComments(ctx, q)
+			return s.moderation.ModeratedComments(ctx, q)
 		},
 		key:  func(m *models.ModeratedComment) models.ListKey { return m.Comment.Key(models.CommentsNew) },
 		show: s.eachModeratedComment,
@@ -200,7 +201,7 @@ func (s *Server) readModerated(kind models.TargetKind) fiber.Handler {
 
 func (s *Server) replyModerated(c *fiber.Ctx, target models.Target) error {
 	if target.Kind == models.KindComment {
-		comment, err := s.store.ModeratedComment(c.UserContext(), 0, target.ID)
+		comment, err := s.moderation.ModeratedComment(c.UserContext(), 0, target.ID)
 		if err != nil {
 			return err
 		}
@@ -210,7 +211,7 @@ func (s *Server) replyModerated(c *fiber.Ctx, target models.Target) error {
 		}
 		return c.JSON(out[0])
 	}
-	post, err := s.store.ModeratedPost(c.UserContext(), viewerID(c), target.ID)
+	post, err := s.moderation.ModeratedPost(c.UserContext(), viewerID(c), target.ID)
 	if err != nil {
 		return err
 	}
@@ -240,20 +241,20 @@ func (s *Server) moderate(
 
 func (s *Server) removeContent(kind models.TargetKind) fiber.Handler {
 	return s.moderate(kind, func(c *fiber.Ctx, target models.Target, reason string) error {
-		return s.store.RemoveContent(c.UserContext(), viewerID(c), target, reason)
+		return s.moderation.RemoveContent(c.UserContext(), viewerID(c), target, reason)
 	})
 }
 
 // reinstateContent does not call the gate, which by itself notices when a target that it refuses exists again.
 func (s *Server) reinstateContent(kind models.TargetKind) fiber.Handler {
 	return s.moderate(kind, func(c *fiber.Ctx, target models.Target, reason string) error {
-		return s.store.ReinstateContent(c.UserContext(), viewerID(c), target, reason)
+		return s.moderation.ReinstateContent(c.UserContext(), viewerID(c), target, reason)
 	})
 }
 
 func (s *Server) flagPost(flag models.PostFlag, set bool) fiber.Handler {
 	return s.moderate(models.KindPost, func(c *fiber.Ctx, target models.Target, reason string) error {
-		return s.store.SetPostFlag(c.UserContext(), viewerID(c), target.ID, flag, set, reason)
+		return s.moderation.SetPostFlag(c.UserContext(), viewerID(c), target.ID, flag, set, reason)
 	})
 }
 
@@ -295,7 +296,7 @@ func (s *Server) removeAllContent(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	operation, err := s.store.RemoveAll(c.UserContext(), viewerID(c), id, reason)
+	operation, err := s.moderation.RemoveAll(c.UserContext(), viewerID(c), id, reason)
 	if err != nil {
 		return err
 	}
@@ -307,7 +308,7 @@ func (s *Server) readOperation(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	operation, err := s.store.OperationByID(c.UserContext(), id)
+	operation, err := s.moderation.OperationByID(c.UserContext(), id)
 	if err != nil {
 		return err
 	}
@@ -319,7 +320,7 @@ func (s *Server) undoOperation(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	operation, err := s.store.UndoOperation(c.UserContext(), viewerID(c), id, reason)
+	operation, err := s.moderation.UndoOperation(c.UserContext(), viewerID(c), id, reason)
 	if err != nil {
 		return err
 	}

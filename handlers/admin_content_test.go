@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"likewise/models"
+	"likewise/models/moderation"
 )
 
 func (a *api) moderator(t *testing.T) account {
@@ -381,14 +382,14 @@ func TestOperation_isRequestedOnceAndUndone(t *testing.T) {
 	operation := first.Header.Get("Location")
 	id := a.number(t, "SELECT id FROM content_operations")
 	for {
-		step, err := a.store.StepOperation(context.Background(), id)
+		step, err := moderation.New(a.store).StepOperation(context.Background(), id)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if step.Done {
 			break
 		}
-		if err := a.store.CloseStep(context.Background(), id, step); err != nil {
+		if err := moderation.New(a.store).CloseStep(context.Background(), id, step); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -91,12 +91,12 @@ func (s *Server) listReportCases(c *fiber.Ctx) error {
 	return replyList(s, c, listing[models.ReportCase, caseJSON]{
 		name: "report cases:" + string(status),
 		read: func(ctx context.Context, at position) ([]models.ReportCase, *models.ListKey, error) {
-			return all(s.store.ReportCases(ctx, status, at.id(), at.limit))
+			return all(s.moderation.ReportCases(ctx, status, at.id(), at.limit))
 		},
 		key:  (*models.ReportCase).Key,
 		show: each(func(k *models.ReportCase) caseJSON { return s.newCaseJSON(k, viewerID(c)) }),
 		more: func(c *fiber.Ctx) ([]member, error) {
-			open, err := s.store.OpenCases(c.UserContext())
+			open, err := s.moderation.OpenCases(c.UserContext())
 			return []member{{"open_count", open}}, err
 		},
 	})
@@ -111,7 +111,7 @@ func (s *Server) readReportCase(c *fiber.Ctx) error {
 }
 
 func (s *Server) replyCase(c *fiber.Ctx, id int64) error {
-	k, err := s.store.ReportCaseByID(c.UserContext(), id)
+	k, err := s.moderation.ReportCaseByID(c.UserContext(), id)
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (s *Server) listReportsOfCase(c *fiber.Ctx) error {
 	return replyList(s, c, listing[models.Reported, reportedJSON]{
 		name: "reports:case=" + strconv.FormatInt(id, 10),
 		read: func(ctx context.Context, at position) ([]models.Reported, *models.ListKey, error) {
-			return all(s.store.ReportsOf(ctx, viewerID(c), id, at.id(), at.limit))
+			return all(s.moderation.ReportsOf(ctx, viewerID(c), id, at.id(), at.limit))
 		},
 		key:  (*models.Reported).Key,
 		show: each(s.newReportedJSON),
@@ -152,7 +152,7 @@ func (s *Server) claimReport(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := s.store.ClaimReport(c.UserContext(), viewerID(c), id); err != nil {
+	if err := s.moderation.ClaimReport(c.UserContext(), viewerID(c), id); err != nil {
 		return err
 	}
 	return s.replyCase(c, id)
@@ -167,7 +167,7 @@ func (s *Server) resolveReport(c *fiber.Ctx) error {
 	if err := decode(c, fields{"action": &v.Outcome, "note": lineOf{&v.Note}}); err != nil {
 		return err
 	}
-	if err := s.store.ResolveReport(c.UserContext(), viewerID(c), id, v); err != nil {
+	if err := s.moderation.ResolveReport(c.UserContext(), viewerID(c), id, v); err != nil {
 		return err
 	}
 	return s.replyCase(c, id)
@@ -237,5 +237,5 @@ func (s *Server) resolveOf(c *fiber.Ctx, index int, id int64, v models.Verdict) 
 	}
 	c.SetUserContext(step)
 	defer c.SetUserContext(whole)
-	return s.store.ResolveReport(c.UserContext(), viewerID(c), id, v)
+	return s.moderation.ResolveReport(c.UserContext(), viewerID(c), id, v)
 }

@@ -42,7 +42,7 @@ func (s *Server) listLikeRings(c *fiber.Ctx) error {
 	return replyList(s, c, listing[models.LikeRing, ringJSON]{
 		name: "like-rings:" + string(status),
 		read: func(ctx context.Context, at position) ([]models.LikeRing, *models.ListKey, error) {
-			return all(s.store.LikeRings(ctx, status, at.id(), at.limit))
+			return all(s.moderation.LikeRings(ctx, status, at.id(), at.limit))
 		},
 		key:  (*models.LikeRing).Key,
 		show: each(newRingJSON),
@@ -66,7 +66,7 @@ func (s *Server) dismissLikeRing(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := s.store.DismissRing(c.UserContext(), viewerID(c), id, reason); err != nil {
+	if err := s.moderation.DismissRing(c.UserContext(), viewerID(c), id, reason); err != nil {
 		return err
 	}
 	return c.SendStatus(fiber.StatusNoContent)
@@ -82,7 +82,7 @@ func (s *Server) voidLikeRing(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	voids, err := s.store.VoidRing(c.UserContext(), viewerID(c), id, reason)
+	voids, err := s.moderation.VoidRing(c.UserContext(), viewerID(c), id, reason)
 	if err != nil {
 		return err
 	}

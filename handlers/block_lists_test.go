@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"likewise/models"
+	"likewise/models/moderation"
 )
 
 // byAddress lists the operations whose items are addressed by id, and those that show blocked users on purpose.
@@ -90,7 +91,7 @@ func TestBlock_emptiesEveryList(t *testing.T) {
 	target, _ := strconv.ParseInt(bad, 10, 64)
 	w.exec("UPDATE posts SET pinned=1")
 	moderator := w.someone(caller{role: models.RoleModerator})
-	if _, err := w.store.ReportContent(t.Context(), viewer.ID,
+	if _, err := moderation.New(w.store).ReportContent(t.Context(), viewer.ID,
 		models.NewReport{Target: models.Target{Kind: models.KindPost, ID: target}, Reason: "spam"}); err != nil {
 		t.Fatal(err)
 	}

@@ -256,7 +256,7 @@ func (s *Server) repeatComment(c *fiber.Ctx) error {
 
 func (s *Server) repeatReport(c *fiber.Ctx) error {
 	id := madeID(c)
-	reports, err := s.store.ReportsBy(c.UserContext(), viewerID(c), id+1, 1)
+	reports, err := s.moderation.ReportsBy(c.UserContext(), viewerID(c), id+1, 1)
 	if err != nil {
 		return err
 	}
@@ -267,7 +267,7 @@ func (s *Server) repeatReport(c *fiber.Ctx) error {
 }
 
 func (s *Server) repeatRedaction(c *fiber.Ctx) error {
-	r, err := s.store.RedactionByID(c.UserContext(), madeID(c))
+	r, err := s.moderation.RedactionByID(c.UserContext(), madeID(c))
 	if err != nil {
 		return err
 	}
@@ -275,7 +275,7 @@ func (s *Server) repeatRedaction(c *fiber.Ctx) error {
 }
 
 func (s *Server) repeatOperation(c *fiber.Ctx) error {
-	operation, err := s.store.OperationByID(c.UserContext(), madeID(c))
+	operation, err := s.moderation.OperationByID(c.UserContext(), madeID(c))
 	if err != nil {
 		return err
 	}

@@ -29,6 +29,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/moderation"
 	"likewise/models/privacy"
 	"likewise/workers"
 )
@@ -524,7 +525,7 @@ func TestImages_areHiddenWithTheirTexts(t *testing.T) {
 	show := func(i uploaded) string { return "![](" + i.URL + ")" }
 	operate := func() {
 		t.Helper()
-		_, err := workers.NewModerator(a.store, counters.NewTargets(a.store, nil)).Moderate(t.Context())
+		_, err := workers.NewModerator(moderation.New(a.store), counters.NewTargets(a.store, nil)).Moderate(t.Context())
 		require.NoError(t, err)
 	}
 

@@ -21,6 +21,7 @@ import (
 	"likewise/images"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/moderation"
 )
 
 // caller sends the requests of a row of the matrix.
@@ -298,7 +299,7 @@ var objects = map[string]func(w *world, owner account) string{
 	// The version of objects created with it.
 	"RevisionVersion": func(*world, account) string { return "0" },
 	"RedactionId": func(w *world, owner account) string {
-		r, err := w.store.RequestRedaction(w.t.Context(), owner.ID,
+		r, err := moderation.New(w.store).RequestRedaction(w.t.Context(), owner.ID,
 			models.Target{Kind: models.KindPost, ID: w.post(owner).ID}, 0, "It has my address.")
 		if err != nil {
 			w.t.Fatal(err)
@@ -341,7 +342,7 @@ var objects = map[string]func(w *world, owner account) string{
 func (w *world) reported(owner account) int64 {
 	w.t.Helper()
 	target := models.Target{Kind: models.KindPost, ID: w.post(owner).ID}
-	if _, err := w.store.ReportContent(w.t.Context(), w.someone(caller{role: models.RoleUser}).ID,
+	if _, err := moderation.New(w.store).ReportContent(w.t.Context(), w.someone(caller{role: models.RoleUser}).ID,
 		models.NewReport{Target: target, Reason: "spam"}); err != nil {
 		w.t.Fatal(err)
 	}
@@ -356,7 +357,7 @@ func (w *world) remove(kind models.TargetKind, id string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if err := w.store.RemoveContent(w.t.Context(), w.someone(caller{role: models.RoleModerator}).ID,
+	if err := moderation.New(w.store).RemoveContent(w.t.Context(), w.someone(caller{role: models.RoleModerator}).ID,
 		models.Target{Kind: kind, ID: n}, "Spam."); err != nil {
 		w.t.Fatal(err)
 	}
@@ -369,7 +370,8 @@ func (w *world) removeAll(owner account) int64 {
 	if w.number(w.t, "SELECT role FROM users WHERE id=?", owner.ID) >= int64(models.RoleModerator) {
 		by = models.RoleAdmin
 	}
-	operation, err := w.store.RemoveAll(w.t.Context(), w.someone(caller{role: by}).ID, owner.ID, "Spam.")
+	operation, err := moderation.New(w.store).RemoveAll(w.t.Context(), w.someone(caller{role: by}).ID, owner.ID,
+		"Spam.")
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func (s *Server) reportContent(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	report, err := s.store.ReportContent(c.UserContext(), viewerID(c), r)
+	report, err := s.moderation.ReportContent(c.UserContext(), viewerID(c), r)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (s *Server) listMyReports(c *fiber.Ctx) error {
 	return replyList(s, c, listing[models.Report, reportJSON]{
 		name: ofUser("reports", viewerID(c)),
 		read: func(ctx context.Context, at position) ([]models.Report, *models.ListKey, error) {
-			return all(s.store.ReportsBy(ctx, viewerID(c), at.id(), at.limit))
+			return all(s.moderation.ReportsBy(ctx, viewerID(c), at.id(), at.limit))
 		},
 		key:  (*models.Report).Key,
 		show: each(newReportJSON),

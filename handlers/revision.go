@@ -163,7 +163,7 @@ func (s *Server) requestRedaction(kind models.TargetKind) fiber.Handler {
 		if err := decode(c, fields{"reason": lineOf{&reason}}); err != nil {
 			return err
 		}
-		r, err := s.store.RequestRedaction(c.UserContext(), viewerID(c), target, version, reason)
+		r, err := s.moderation.RequestRedaction(c.UserContext(), viewerID(c), target, version, reason)
 		if err != nil {
 			return err
 		}
@@ -179,7 +179,7 @@ func (s *Server) listMyRedactions(c *fiber.Ctx) error {
 	return replyList(s, c, listing[models.Redaction, redactionJSON]{
 		name: ofUser("redactions", viewerID(c)),
 		read: func(ctx context.Context, at position) ([]models.Redaction, *models.ListKey, error) {
-			return all(s.store.RedactionsBy(ctx, viewerID(c), at.id(), at.limit))
+			return all(s.moderation.RedactionsBy(ctx, viewerID(c), at.id(), at.limit))
 		},
 		key:  (*models.Redaction).Key,
 		show: each(newRedactionJSON),
@@ -194,7 +194,7 @@ func (s *Server) listRedactions(c *fiber.Ctx) error {
 	return replyList(s, c, listing[models.Redaction, requestedRedactionJSON]{
 		name: "redactions:" + status,
 		read: func(ctx context.Context, at position) ([]models.Redaction, *models.ListKey, error) {
-			return all(s.store.Redactions(ctx, status == "resolved", at.id(), at.limit))
+			return all(s.moderation.Redactions(ctx, status == "resolved", at.id(), at.limit))
 		},
 		key:  (*models.Redaction).Key,
 		show: each(s.newRequestedRedactionJSON),
@@ -210,7 +210,7 @@ func (s *Server) resolveRedaction(c *fiber.Ctx) error {
 	if err := decode(c, fields{"outcome": &outcome, "reason": lineOf{&reason}}); err != nil {
 		return err
 	}
-	if err := s.store.ResolveRedaction(c.UserContext(), viewerID(c), id, outcome, reason); err != nil {
+	if err := s.moderation.ResolveRedaction(c.UserContext(), viewerID(c), id, outcome, reason); err != nil {
 		return err
 	}
 	return s.readRedaction(c)
@@ -221,7 +221,7 @@ func (s *Server) readRedaction(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	r, err := s.store.RedactionByID(c.UserContext(), id)
+	r, err := s.moderation.RedactionByID(c.UserContext(), id)
 	if err != nil {
 		return err
 	}
@@ -235,12 +235,12 @@ func (s *Server) redactVersion(kind models.TargetKind) fiber.Handler {
 		if err != nil {
 			return err
 		}
-		return s.store.RedactVersion(c.UserContext(), viewerID(c), target, version, reason)
+		return s.moderation.RedactVersion(c.UserContext(), viewerID(c), target, version, reason)
 	})
 }
 
 func (s *Server) purgeContent(kind models.TargetKind) fiber.Handler {
 	return s.moderate(kind, func(c *fiber.Ctx, target models.Target, reason string) error {
-		return s.store.PurgeContent(c.UserContext(), viewerID(c), target, reason)
+		return s.moderation.PurgeContent(c.UserContext(), viewerID(c), target, reason)
 	})
 }

@@ -36,6 +36,7 @@ import (
 	"likewise/images"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/moderation"
 	"likewise/models/privacy"
 	"likewise/models/webhooks"
 )
@@ -118,6 +119,7 @@ const (
 type Server struct {
 	app         *fiber.App
 	store       *db.DB
+	moderation  *moderation.Store
 	privacy     *privacy.Store
 	webhooks    *webhooks.Store
 	likes       Likes
@@ -181,8 +183,9 @@ func New(c Config) (*Server, error) {
 		return nil, fmt.Errorf("handlers: Config.ReservedNames: %w", err)
 	}
 	s := &Server{
-		store: c.Store, privacy: privacy.New(c.Store), webhooks: webhooks.New(c.Store),
-		likes: c.Likes, desk: c.Desk, now: c.Now, log: c.Logger, timeout: c.Timeout,
+		store: c.Store, moderation: moderation.New(c.Store), privacy: privacy.New(c.Store),
+		webhooks: webhooks.New(c.Store),
+		likes:    c.Likes, desk: c.Desk, now: c.Now, log: c.Logger, timeout: c.Timeout,
 		passwords: signin.NewPasswords(), cursors: cursors{c.Store.CursorKey()}, cors: cors{c.Origins, c.Local},
 		limits: limits{c.Limiter, c.LimitFactor, c.Now}, proxies: c.TrustedProxies,
 		images: c.Images, imageMaker: c.MakeImage, imageRoom: c.Room, uploads: newUploads(placesOfOne(c)),

@@ -11,6 +11,7 @@ import (
 
 	"likewise/counters"
 	"likewise/models"
+	"likewise/models/moderation"
 )
 
 // closeDeleted runs a Closer, and returns the number of deletions.
@@ -122,9 +123,9 @@ func TestCloser_closesWhatAnOperationDeletedOnceMore(t *testing.T) {
 	for _, target := range all {
 		p.set(target, 1, true)
 	}
-	_, err := p.store.RemoveAll(t.Context(), mod, p.author.ID, "All spam.")
+	_, err := moderation.New(p.store).RemoveAll(t.Context(), mod, p.author.ID, "All spam.")
 	require.NoError(t, err)
-	_, err = NewModerator(p.store, counters.NewTargets(p.store, p.likes)).Moderate(t.Context())
+	_, err = NewModerator(moderation.New(p.store), counters.NewTargets(p.store, p.likes)).Moderate(t.Context())
 	require.NoError(t, err)
 	assert.Zero(t, p.closeDeleted(), "the operation has closed it")
 	for _, target := range all {

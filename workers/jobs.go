@@ -16,6 +16,7 @@ import (
 	"likewise/images"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/moderation"
 	"likewise/models/privacy"
 	"likewise/models/webhooks"
 )
@@ -341,7 +342,7 @@ func eachBatch(
 }
 
 func (j *Jobs) moderate(ctx context.Context) (string, error) {
-	changed, err := NewModerator(j.Store, j.Targets).Moderate(ctx)
+	changed, err := NewModerator(moderation.New(j.Store), j.Targets).Moderate(ctx)
 	return fmt.Sprintf("deleted or restored %d posts and comments", changed), err
 }
 
@@ -443,7 +444,7 @@ func (j *Jobs) reconcile(ctx context.Context) (string, error) {
 }
 
 func (j *Jobs) rings(ctx context.Context) (string, error) {
-	read, found, err := NewRingFinder(j.Store, j.Store.Now).Find(ctx)
+	read, found, err := NewRingFinder(moderation.New(j.Store), j.Store.Now).Find(ctx)
 	return fmt.Sprintf("read %d likes, found %d rings", read, found), err
 }
 

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"likewise/counters"
-	"likewise/models/db"
+	"likewise/models/moderation"
 )
 
 // Moderator deletes and restores all content of a user, as moderators request: see models.ContentOperation.
@@ -14,12 +14,12 @@ import (
 // It works in batches. Each batch changes MySQL, then closes the targets in the gate, and then records both. If a
 // Moderator is killed in between, the next one closes the batch again. Several Moderators take turns.
 type Moderator struct {
-	store   *db.DB
+	store   *moderation.Store
 	targets counters.Targets
 }
 
 // NewModerator returns a Moderator.
-func NewModerator(store *db.DB, targets counters.Targets) *Moderator {
+func NewModerator(store *moderation.Store, targets counters.Targets) *Moderator {
 	return &Moderator{store, targets}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"likewise/counters"
 	"likewise/models"
+	"likewise/models/moderation"
 )
 
 // mortal is a gate whose caller is killed before one of its calls.
@@ -61,11 +62,12 @@ func TestModerator_continuesAfterAKill(t *testing.T) {
 		p.set(target, liker, true)
 	}
 	p.flush()
-	o, err := p.store.RemoveAll(t.Context(), mod, p.author.ID, "All spam.")
+	o, err := moderation.New(p.store).RemoveAll(t.Context(), mod, p.author.ID, "All spam.")
 	require.NoError(t, err)
 	deaths := 0
 	for calls := 0; ; calls++ {
-		_, err := NewModerator(p.store, counters.NewTargets(p.store, &mortal{p.likes, calls})).Moderate(t.Context())
+		_, err := NewModerator(moderation.New(p.store), counters.NewTargets(p.store, &mortal{p.likes,
+			calls})).Moderate(t.Context())
 		if err == nil {
 			break
 		}
@@ -73,7 +75,7 @@ func TestModerator_continuesAfterAKill(t *testing.T) {
 		deaths++
 	}
 	assert.Greater(t, deaths, 2)
-	now, err := p.store.OperationByID(t.Context(), o.ID)
+	now, err := moderation.New(p.store).OperationByID(t.Context(), o.ID)
 	require.NoError(t, err)
 	assert.Equal(t, models.OperationDeleted, now.State)
 	assert.Equal(t, [2]int64{25, 26}, [2]int64{now.PostsDeleted, now.CommentsDeleted})
@@ -82,9 +84,9 @@ func TestModerator_continuesAfterAKill(t *testing.T) {
 		assert.Equal(t, models.CodeNotFound, models.ErrorCode(err), "%s takes likes", target)
 	}
 
-	_, err = p.store.UndoOperation(t.Context(), mod, o.ID, "No spam.")
+	_, err = moderation.New(p.store).UndoOperation(t.Context(), mod, o.ID, "No spam.")
 	require.NoError(t, err)
-	changed, err := NewModerator(p.store, counters.NewTargets(p.store, p.likes)).Moderate(t.Context())
+	changed, err := NewModerator(moderation.New(p.store), counters.NewTargets(p.store, p.likes)).Moderate(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, 51, changed)
 	for _, target := range all {
@@ -101,14 +103,14 @@ func TestModerator_leavesTheRestToTheNextRun(t *testing.T) {
 	mod := p.deletable("mod")
 	require.NoError(t, p.store.SetRole(t.Context(), mod, models.RoleModerator))
 	p.post()
-	_, err := p.store.RemoveAll(t.Context(), mod, p.author.ID, "All spam.")
+	_, err := moderation.New(p.store).RemoveAll(t.Context(), mod, p.author.ID, "All spam.")
 	require.NoError(t, err)
 	short, cancel := context.WithTimeout(t.Context(), runMargin-time.Second)
 	defer cancel()
-	changed, err := NewModerator(p.store, counters.NewTargets(p.store, nil)).Moderate(short)
+	changed, err := NewModerator(moderation.New(p.store), counters.NewTargets(p.store, nil)).Moderate(short)
 	require.NoError(t, err)
 	assert.Zero(t, changed)
-	changed, err = NewModerator(p.store, counters.NewTargets(p.store, nil)).Moderate(t.Context())
+	changed, err = NewModerator(moderation.New(p.store), counters.NewTargets(p.store, nil)).Moderate(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, 1, changed)
 }

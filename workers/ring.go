@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"likewise/models"
-	"likewise/models/db"
+	"likewise/models/moderation"
 )
 
 // RingFinder finds like rings: accounts that repeatedly like the same author in the same seconds.
@@ -25,12 +25,12 @@ import (
 // reads the latest ringHistory likes of at most ringSuspects candidates. Both steps read rows in the order of their
 // ids, so likes need no index by time, which would make every like slower.
 type RingFinder struct {
-	store *db.DB
+	store *moderation.Store
 	now   func() time.Time
 }
 
 // NewRingFinder returns a RingFinder.
-func NewRingFinder(store *db.DB, now func() time.Time) *RingFinder {
+func NewRingFinder(store *moderation.Store, now func() time.Time) *RingFinder {
 	return &RingFinder{store: store, now: now}
 }
 

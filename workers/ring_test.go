@@ -14,6 +14,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/moderation"
 )
 
 // likedWorld is a database of likes at given times. It does not need a pipeline.
@@ -77,14 +78,14 @@ func (w *likedWorld) like(user, post int64, ago time.Duration) {
 
 func (w *likedWorld) find() (found int) {
 	w.t.Helper()
-	_, found, err := NewRingFinder(w.store, func() time.Time { return w.now }).Find(w.t.Context())
+	_, found, err := NewRingFinder(moderation.New(w.store), func() time.Time { return w.now }).Find(w.t.Context())
 	require.NoError(w.t, err)
 	return found
 }
 
 func (w *likedWorld) open() []models.LikeRing {
 	w.t.Helper()
-	rings, err := w.store.LikeRings(w.t.Context(), models.RingOpen, 0, 100)
+	rings, err := moderation.New(w.store).LikeRings(w.t.Context(), models.RingOpen, 0, 100)
 	require.NoError(w.t, err)
 	return rings
 }
@@ -195,9 +196,9 @@ func TestRings_ofOneBurstOrOfAFewADay(t *testing.T) {
 	w.together(pals, w.posts(authors[2], 4), time.Hour, time.Hour)         // too rarely to be a ring
 	// The first run reads all days. A later run must also find the slow ring by the last day alone.
 	for _, kind := range []models.TargetKind{models.KindPost, models.KindComment} {
-		last, err := w.store.LastLikeID(t.Context(), kind)
+		last, err := moderation.New(w.store).LastLikeID(t.Context(), kind)
 		require.NoError(t, err)
-		require.NoError(t, w.store.SetRingMark(t.Context(), kind, last))
+		require.NoError(t, moderation.New(w.store).SetRingMark(t.Context(), kind, last))
 	}
 	assert.Equal(t, 2, w.find())
 	found := map[int64][]int64{}
@@ -245,10 +246,11 @@ func TestRings_growAndAreDecided(t *testing.T) {
 	assert.Equal(t, 12, rings[0].Occasions)
 
 	ctx := t.Context()
-	err := w.store.DismissRing(ctx, admin, rings[0].ID, " ")
+	err := moderation.New(w.store).DismissRing(ctx, admin, rings[0].ID, " ")
 	require.Equal(t, models.CodeInvalid, models.ErrorCode(err))
-	require.NoError(t, w.store.DismissRing(ctx, admin, rings[0].ID, "A family."))
-	assert.Equal(t, models.CodeConflict, models.ErrorCode(w.store.DismissRing(ctx, admin, rings[0].ID, "A family.")))
+	require.NoError(t, moderation.New(w.store).DismissRing(ctx, admin, rings[0].ID, "A family."))
+	assert.Equal(t, models.CodeConflict, models.ErrorCode(moderation.New(w.store).DismissRing(ctx, admin, rings[0].ID,
+		"A family.")))
 	assert.Zero(t, w.find(), "what was judged is not reported again")
 	assert.Empty(t, w.open())
 	w.now = w.now.Add(3 * time.Hour) // the ring continues
@@ -258,14 +260,14 @@ func TestRings_growAndAreDecided(t *testing.T) {
 	require.Len(t, rings, 1)
 	assert.Equal(t, 6, rings[0].Occasions)
 
-	voids, err := w.store.VoidRing(ctx, admin, rings[0].ID, "Bought.")
+	voids, err := moderation.New(w.store).VoidRing(ctx, admin, rings[0].ID, "Bought.")
 	require.NoError(t, err)
 	require.Len(t, voids, 2)
 	for _, v := range voids {
 		assert.Equal(t, rings[0].FirstAt, *v.LikedSince)
 		assert.NotNil(t, v.LikedUntil, "who is not banned goes on")
 	}
-	_, err = w.store.VoidRing(ctx, admin, rings[0].ID, "Bought.")
+	_, err = moderation.New(w.store).VoidRing(ctx, admin, rings[0].ID, "Bought.")
 	assert.Equal(t, models.CodeConflict, models.ErrorCode(err))
 	assert.Equal(t, 2, w.count("SELECT COUNT(*) FROM like_voids WHERE done_at IS NULL"))
 	assert.Equal(t, 2, w.count("SELECT COUNT(*) FROM moderation_log WHERE target_type='like_ring'"))
@@ -275,7 +277,7 @@ func TestRings_growAndAreDecided(t *testing.T) {
 	w.together(ring[:2], posts[18:24], time.Minute, -time.Hour)
 	w.now = w.now.Add(3 * time.Hour)
 	require.Equal(t, 1, w.find())
-	_, err = w.store.VoidRing(ctx, moderator, w.open()[0].ID, "Bought.")
+	_, err = moderation.New(w.store).VoidRing(ctx, moderator, w.open()[0].ID, "Bought.")
 	assert.Equal(t, models.CodeForbidden, models.ErrorCode(err))
 	assert.Equal(t, 2, w.count("SELECT COUNT(*) FROM like_voids"))
 }

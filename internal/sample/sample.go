@@ -21,6 +21,7 @@ import (
 	"likewise/handlers/markdown"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/moderation"
 )
 
 //go:embed sample.yaml
@@ -311,7 +312,7 @@ func (w *writer) moderate(ctx context.Context) error {
 	for i, p := range w.Posts {
 		if p.Pinned {
 			id := w.posts[int64(i+1)]
-			err := w.Store.SetPostFlag(ctx, moderator, id, models.PostPinned, true, "A place to begin.")
+			err := moderation.New(w.Store).SetPostFlag(ctx, moderator, id, models.PostPinned, true, "A place to begin.")
 			if err != nil {
 				return err
 			}
@@ -431,7 +432,7 @@ func (w *writer) report(ctx context.Context) error {
 		if c.Report == nil {
 			continue
 		}
-		_, err := w.Store.ReportContent(ctx, w.users[c.Report.By].ID, models.NewReport{
+		_, err := moderation.New(w.Store).ReportContent(ctx, w.users[c.Report.By].ID, models.NewReport{
 			Target: models.Target{Kind: models.KindComment, ID: w.comments[c.external]},
 			Reason: c.Report.Reason, Detail: c.Report.Detail,
 		})

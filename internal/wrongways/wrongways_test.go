@@ -18,6 +18,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/moderation"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -351,7 +352,7 @@ func TestExpiredLockReleasedByAnother_ours(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.store.NextFence(t.Context(), "order") // B
 	require.NoError(t, err)
-	err = s.store.SetRingMark(db.WithFence(t.Context(), "order", first), models.KindPost, 1)
+	err = moderation.New(s.store).SetRingMark(db.WithFence(t.Context(), "order", first), models.KindPost, 1)
 	require.ErrorIs(t, err, db.ErrFenced)
 }
 

@@ -77,17 +77,17 @@ func (s *DB) keptPosts(
 	visible := func(where Conditions, limit int) *gorm.DB {
 		where.Add(notBlocked("p.user_id"), userID)
 		query := `
-			SELECT ` + view.columns() + `, k.id AS row_id
+			SELECT ` + view.Columns() + `, k.id AS row_id
 			FROM ` + kept.from + `
 			STRAIGHT_JOIN posts p ON p.id=k.post_id AND p.status=` + sqlNormal + `
 			STRAIGHT_JOIN ` + listedUsers + `
-			` + view.join(userID) + `
+			` + view.Join(userID) + `
 			` + where.Clause() + `
 			ORDER BY ` + kept.order() + `
 			LIMIT ?`
 		return s.Read(ctx).Raw(query, where.between([]any{userID}, limit)...)
 	}
-	size := func(k *models.KeptPost) int { return postSize(&k.Post) }
+	size := func(k *models.KeptPost) int { return PostSize(&k.Post) }
 	list, rest, err = sift(ctx, s, kept, beforeID(before), limit, visible, size)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list %s of user %d: %w", table, userID, err)

@@ -47,7 +47,7 @@ func (s *DB) Drafts(ctx context.Context, userID, before int64, limit int) ([]mod
 		ORDER BY id DESC
 		LIMIT ?`
 	size := func(d *models.Draft) int { return len(d.Text.Content) }
-	list, _, err := scanPage(s.Read(ctx).Raw(query, where.between(nil, limit)...), PageBytes, size)
+	list, _, err := ScanPage(s.Read(ctx).Raw(query, where.between(nil, limit)...), PageBytes, size)
 	if err != nil {
 		return nil, fmt.Errorf("list drafts of user %d: %w", userID, err)
 	}

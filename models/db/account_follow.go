@@ -276,7 +276,7 @@ func (s *DB) newestOf(
 		args = append(append(args, where.Args...), limit)
 	}
 	query := `
-		SELECT ` + view.columns() + `
+		SELECT ` + view.Columns() + `
 		FROM (
 			SELECT n.id
 			FROM (` + strings.Join(parts, " UNION ALL ") + `) n
@@ -284,11 +284,11 @@ func (s *DB) newestOf(
 			LIMIT ?) k
 		JOIN posts p ON p.id=k.id
 		JOIN users u ON u.id=p.user_id
-		` + view.join(viewer) + `
+		` + view.Join(viewer) + `
 		WHERE p.status=?
 		ORDER BY p.created_at DESC, p.id DESC`
 	read := s.Read(ctx).Raw(query, append(args, limit, models.StatusNormal)...)
-	posts, left, err = scanPage(read, PageBytes, postSize)
+	posts, left, err = ScanPage(read, PageBytes, PostSize)
 	if err != nil {
 		return nil, 0, fmt.Errorf("read feed of user %d: %w", viewer, err)
 	}

@@ -58,17 +58,17 @@ func (s *DB) LikedPosts(
 	visible := func(where Conditions, limit int) *gorm.DB {
 		where.Add(notBlocked("p.user_id"), viewer)
 		query := `
-			SELECT ` + view.columns() + `, l.id AS row_id, l.created_at AS liked_at
+			SELECT ` + view.Columns() + `, l.id AS row_id, l.created_at AS liked_at
 			FROM ` + likes.from + `
 			STRAIGHT_JOIN posts p ON p.id=l.post_id AND p.status=` + sqlNormal + `
 			STRAIGHT_JOIN ` + listedUsers + `
-			` + view.join(viewer) + `
+			` + view.Join(viewer) + `
 			` + where.Clause() + `
 			ORDER BY ` + likes.order() + `
 			LIMIT ?`
 		return s.Read(ctx).Raw(query, where.between([]any{viewer}, limit)...)
 	}
-	size := func(l *models.Liked[models.Post]) int { return postSize(&l.Item) }
+	size := func(l *models.Liked[models.Post]) int { return PostSize(&l.Item) }
 	list, rest, err = sift(ctx, s, likes, beforeID(before), limit, visible, size)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list liked posts of user %d: %w", userID, err)

@@ -18,10 +18,10 @@ func (s *DB) Accounts(ctx context.Context, q models.AccountQuery) ([]models.Acco
 	switch {
 	case q.Username != "":
 		index, column = "idx_username", "username"
-		where.Add("u.username LIKE ?", likeEscape(q.Username)+"%")
+		where.Add("u.username LIKE ?", LikeEscape(q.Username)+"%")
 	case q.Email != "":
 		index, column = "idx_email", "email"
-		where.Add("u.email LIKE ?", likeEscape(q.Email)+"%")
+		where.Add("u.email LIKE ?", LikeEscape(q.Email)+"%")
 	case q.Banned:
 		index = "idx_banned_until"
 	case q.Role != 0:

@@ -85,8 +85,8 @@ func notify(tx *Tx, n models.Notification, where Conditions) error {
 	return nil
 }
 
-// notifyReporters notifies all reporters of a case that it is resolved. Moderators are not named.
-func notifyReporters(tx *Tx, caseID int64, at time.Time) error {
+// NotifyReporters notifies all reporters of a case that it is resolved. Moderators are not named.
+func NotifyReporters(tx *Tx, caseID int64, at time.Time) error {
 	const insert = `
 		INSERT INTO notifications (user_id, kind, post_id, comment_id, report_id, created_at)
 		SELECT r.reporter_id,?,COALESCE(c.post_id,k.target_id),COALESCE(c.id,0),r.id,?

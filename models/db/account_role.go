@@ -95,7 +95,7 @@ func roleChanged(
 	} else if err = sessionsChanged(tx, user.ID); err != nil {
 		return nil, err
 	}
-	change := SecurityEvent{Kind: eventRole, UserID: user.ID, detail: user.Role.String() + " to " + role.String()}
+	change := SecurityEvent{Kind: eventRole, UserID: user.ID, Detail: user.Role.String() + " to " + role.String()}
 	if err := LogSecurity(tx, change); err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/moderation"
 	"likewise/models/privacy"
 )
 
@@ -26,7 +27,7 @@ func TestCreateScripts_passesOverNamesThatAreTakenOrHeld(t *testing.T) {
 	create("somebody", "script-5@script"+models.NoEmailDomain)
 	held := create("script-1007", "h@example.org")
 	until := time.Now().Add(time.Hour)
-	_, err := store.BanUser(t.Context(), admin.ID, held.ID, &models.Ban{Until: until, Reason: "Spam."})
+	_, err := moderation.New(store).BanUser(t.Context(), admin.ID, held.ID, &models.Ban{Until: until, Reason: "Spam."})
 	require.NoError(t, err)
 	_, err = privacy.New(store).DeleteBanned(t.Context(), held.ID, "Spam.")
 	require.NoError(t, err)

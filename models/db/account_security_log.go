@@ -16,8 +16,8 @@ import (
 const (
 	eventAccountCreated = "account.created"
 	EventAccountDeleted = "account.deleted"
-	eventBanned         = "account.banned"
-	eventUnbanned       = "account.unbanned"
+	EventBanned         = "account.banned"
+	EventUnbanned       = "account.unbanned"
 	eventEmailRead      = "email.read"
 	eventEmailSearched  = "email.searched"
 	eventLogin          = "login"
@@ -45,7 +45,7 @@ type SecurityEvent struct {
 	Kind      string
 	UserID    int64  // 0: no account
 	loginHash string // of a login without an account
-	detail    string
+	Detail    string
 }
 
 func (e SecurityEvent) failed() bool {
@@ -63,7 +63,7 @@ type securityRow struct {
 // bucket returns the key of the row. The user agent is not part of it, because a client could send a new one each time.
 func (r *securityRow) bucket() string {
 	key := fmt.Appendf(nil, "%q %d %d %q %q %q %d",
-		r.Kind, r.UserID, r.actor, r.loginHash, r.address, r.detail, r.hour.Unix())
+		r.Kind, r.UserID, r.actor, r.loginHash, r.address, r.Detail, r.hour.Unix())
 	return HexOf(sha256.Sum256(key))
 }
 
@@ -103,7 +103,7 @@ func insertSecurity(tx *Tx, rows []*securityRow) error {
 	var args []any
 	for _, r := range rows {
 		args = append(args, r.bucket(), r.Kind, r.UserID, r.actor, r.loginHash,
-			r.address, r.agent, r.detail, r.created, r.created)
+			r.address, r.agent, r.Detail, r.created, r.created)
 	}
 	if err := tx.Exec(insert, args...).Error; err != nil {
 		return fmt.Errorf("log security: %w", err)
@@ -139,7 +139,7 @@ func boundRow(tx *Tx, r *securityRow) error {
 		}
 		over, err := full(maxEventsOfUser, "idx_user_created", Matching("user_id=?", r.UserID))
 		if over {
-			r.address, r.agent, r.detail = "", "", ""
+			r.address, r.agent, r.Detail = "", "", ""
 		}
 		return err
 	}

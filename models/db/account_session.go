@@ -202,7 +202,7 @@ func (s *DB) endSession(ctx context.Context, userID int64, token bool, id string
 		if token {
 			kind = eventTokenRevoked
 		}
-		return LogSecurity(tx, SecurityEvent{Kind: kind, UserID: userID, detail: id})
+		return LogSecurity(tx, SecurityEvent{Kind: kind, UserID: userID, Detail: id})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("end session of user %d: %w", userID, err)
@@ -227,7 +227,7 @@ func (s *DB) EndOtherSessions(ctx context.Context, userID int64, keep [32]byte) 
 		if err != nil || len(ended) == 0 {
 			return err
 		}
-		return LogSecurity(tx, SecurityEvent{Kind: eventSessionEnded, UserID: userID, detail: "all others"})
+		return LogSecurity(tx, SecurityEvent{Kind: eventSessionEnded, UserID: userID, Detail: "all others"})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("end sessions of user %d: %w", userID, err)

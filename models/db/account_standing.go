@@ -59,9 +59,9 @@ func LockActor(tx *Tx, actor int64, least models.Role) error {
 	return RequireRole(tx, found[actor], least)
 }
 
-// mayOverrule returns CodeForbidden if the decider's role is now above the actor's. The decisions of deleted accounts,
+// MayOverrule returns CodeForbidden if the decider's role is now above the actor's. The decisions of deleted accounts,
 // and of deciders who are not known, can be reversed by any actor.
-func mayOverrule(tx *Tx, actor, decider int64) error {
+func MayOverrule(tx *Tx, actor, decider int64) error {
 	const query = `
 		SELECT
 			COALESCE((SELECT role FROM users WHERE id=?),0) AS actor,
@@ -75,8 +75,8 @@ func mayOverrule(tx *Tx, actor, decider int64) error {
 	return err
 }
 
-// mayOverruleBan is mayOverrule for the ban of a user.
-func mayOverruleBan(tx *Tx, actor, userID int64) error {
+// MayOverruleBan is mayOverrule for the ban of a user.
+func MayOverruleBan(tx *Tx, actor, userID int64) error {
 	const query = `
 		SELECT COALESCE((
 			SELECT actor_id
@@ -88,13 +88,13 @@ func mayOverruleBan(tx *Tx, actor, userID int64) error {
 	if err := tx.Raw(query, userID).Scan(&by).Error; err != nil {
 		return err
 	}
-	return mayOverrule(tx, actor, by)
+	return MayOverrule(tx, actor, by)
 }
 
-// lockOutranked locks a moderator and the user whom they act on, and returns the user. It checks the moderator's role
+// LockOutranked locks a moderator and the user whom they act on, and returns the user. It checks the moderator's role
 // as it is now, even while a session is cached with another one. CodeNotFound: the user does not exist. CodeForbidden:
 // the actor is not a moderator, or does not outrank the user (see Outranks).
-func lockOutranked(tx *Tx, actor, userID int64) (*Standing, error) {
+func LockOutranked(tx *Tx, actor, userID int64) (*Standing, error) {
 	found, err := LockStandings(tx, actor, userID)
 	if err != nil {
 		return nil, err

@@ -53,7 +53,7 @@ func (s *DB) CreateToken(
 		}
 		tx.AnswerHas(models.HashNumber(t.TokenHash))
 		detail := models.SessionID(hash) + " " + t.Scopes.String()
-		return LogSecurity(tx, SecurityEvent{Kind: eventTokenCreated, UserID: userID, detail: detail})
+		return LogSecurity(tx, SecurityEvent{Kind: eventTokenCreated, UserID: userID, Detail: detail})
 	})
 	if err != nil {
 		return nil, "", fmt.Errorf("create token of user %d: %w", userID, err)

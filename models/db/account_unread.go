@@ -109,7 +109,7 @@ func (s *DB) postsWithNews(
 		where.Add("COALESCE(q.level, " + Literal(models.NotSubscribed) + ")<>" + sqlMuted)
 		where.Add("(m.post_id IS NOT NULL OR q.level=" + sqlFollowing + ")")
 		query := `
-		SELECT ` + ViewSummary.columns() + `, o.read_to, o.fresh
+		SELECT ` + ViewSummary.Columns() + `, o.read_to, o.fresh
 		FROM (
 			SELECT p.id, p.active_at AS place, COALESCE(m.comment_id, 0) AS read_to,
 				n.status=` + sqlNormal + ` AND n.user_id<>? AND ` + notBlocked("n.user_id") + ` AS fresh
@@ -128,14 +128,14 @@ func (s *DB) postsWithNews(
 		) o
 		STRAIGHT_JOIN posts p ON p.id=o.id
 		STRAIGHT_JOIN ` + listedUsers + `
-		` + ViewSummary.join(userID) + `
+		` + ViewSummary.Join(userID) + `
 		ORDER BY o.place DESC, o.id DESC`
 		args := slices.Concat([]any{userID, userID, userID}, sourceArgs, []any{userID, userID})
 		return s.Read(ctx).Raw(query, where.between(args, limit)...)
 	}
-	size := func(n *newsPost) int { return postSize(&n.Post) }
+	size := func(n *newsPost) int { return PostSize(&n.Post) }
 	if gather {
-		news, _, err = scanPage(visible(active.segment(after, nil), limit), PageBytes, size)
+		news, _, err = ScanPage(visible(active.segment(after, nil), limit), PageBytes, size)
 	} else {
 		news, rest, err = sift(ctx, s, active, after, limit, visible, size)
 	}

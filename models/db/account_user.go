@@ -150,7 +150,7 @@ func (s *DB) UsersByPrefix(ctx context.Context, viewer int64, prefix string, lim
 		ORDER BY u.username
 		LIMIT ?`
 	var users []models.Author
-	err := s.Read(ctx).Raw(query, likeEscape(prefix)+"%", prefixWindow, viewer, limit).Scan(&users).Error
+	err := s.Read(ctx).Raw(query, LikeEscape(prefix)+"%", prefixWindow, viewer, limit).Scan(&users).Error
 	if err != nil {
 		return nil, fmt.Errorf("complete a username: %w", err)
 	}

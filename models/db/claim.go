@@ -314,7 +314,7 @@ func (s *DB) VoidClaims(ctx context.Context, v models.ClaimVoid) (voided int, er
 		if err := holdMode(tx); err != nil {
 			return err
 		}
-		if _, err := lockOutranked(tx, v.ActorID, v.UserID); err != nil {
+		if _, err := LockOutranked(tx, v.ActorID, v.UserID); err != nil {
 			return err
 		}
 		var drops []int64

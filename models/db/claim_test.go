@@ -16,6 +16,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/moderation"
 	"likewise/models/privacy"
 	"likewise/models/webhooks"
 )
@@ -248,7 +249,7 @@ func TestPurgeContent_emptiesTheTitlesOfDrops(t *testing.T) {
 	l.drop(models.DropSettings{Stock: 3})
 	admin := l.moderator("root")
 	l.exec("UPDATE users SET role=? WHERE id=?", models.RoleAdmin, admin)
-	require.NoError(t, l.store.PurgeContent(t.Context(), admin,
+	require.NoError(t, moderation.New(l.store).PurgeContent(t.Context(), admin,
 		models.Target{Kind: models.KindPost, ID: l.post.ID}, "illegal"))
 	assert.Equal(t, 1, count(t, l.store, "SELECT COUNT(*) FROM drops WHERE title=''"))
 }

@@ -78,7 +78,7 @@ func (s *DB) CreateComment(ctx context.Context, author models.Author, postID int
 		if err := notifyComment(tx, c, repliesTo, text.Mentions); err != nil {
 			return err
 		}
-		return addImageUses(tx, targetSubject(models.Target{Kind: models.KindComment, ID: c.ID}), []int64{author.ID},
+		return addImageUses(tx, TargetSubject(models.Target{Kind: models.KindComment, ID: c.ID}), []int64{author.ID},
 			text.Content)
 	})
 	if err != nil {
@@ -278,7 +278,7 @@ func (s *DB) LatestComments(ctx context.Context, postID int64, limit int) ([]mod
 		WHERE c.post_id=? AND c.status=` + sqlNormal + `
 		ORDER BY c.post_id DESC, c.status DESC, c.created_at DESC, c.id DESC
 		LIMIT ?`
-	list, _, err := scanPage(s.Read(ctx).Raw(query, 0, postID, limit), PageBytes, commentSize)
+	list, _, err := ScanPage(s.Read(ctx).Raw(query, 0, postID, limit), PageBytes, commentSize)
 	if err != nil {
 		return nil, fmt.Errorf("list the latest comments on post %d: %w", postID, err)
 	}
@@ -306,7 +306,7 @@ func (s *DB) UpdateComment(ctx context.Context, editor, id, version int64, text 
 		if c.Content == text.Content {
 			return nil
 		}
-		if err := replaceComment(tx, c, editor, text.Content); err != nil {
+		if err := ReplaceComment(tx, c, editor, text.Content); err != nil {
 			return err
 		}
 		return notifyAddedMentions(tx, c, text.Mentions)
@@ -317,9 +317,9 @@ func (s *DB) UpdateComment(ctx context.Context, editor, id, version int64, text 
 	return c, nil
 }
 
-// replaceComment writes the next version of c, whose post's row is locked, keeps the old one as a Revision and updates
+// ReplaceComment writes the next version of c, whose post's row is locked, keeps the old one as a Revision and updates
 // c. editor is 0 for the text that a redaction leaves.
-func replaceComment(tx *Tx, c *models.Comment, editor int64, content string) error {
+func ReplaceComment(tx *Tx, c *models.Comment, editor int64, content string) error {
 	if err := keepRevision(tx, models.Target{Kind: models.KindComment, ID: c.ID}); err != nil {
 		return err
 	}
@@ -337,7 +337,7 @@ func replaceComment(tx *Tx, c *models.Comment, editor int64, content string) err
 		return err
 	}
 	owners := []int64{c.Author.ID, editor}
-	if err := addImageUses(tx, targetSubject(models.Target{Kind: models.KindComment, ID: c.ID}), owners,
+	if err := addImageUses(tx, TargetSubject(models.Target{Kind: models.KindComment, ID: c.ID}), owners,
 		content); err != nil {
 		return err
 	}
@@ -365,7 +365,7 @@ func lockPostOf(tx *Tx, commentID int64) (locked bool, err error) {
 // replies stay. If the comment is already deleted or never existed, DeleteComment returns CodeNotFound.
 func (s *DB) DeleteComment(ctx context.Context, c *models.Comment) error {
 	err := s.Transact(ctx, func(tx *Tx) error {
-		hidden, err := hideComments(tx, []int64{c.ID}, models.Deletion{At: tx.Now, By: c.Author})
+		hidden, err := HideComments(tx, []int64{c.ID}, models.Deletion{At: tx.Now, By: c.Author})
 		if err == nil && len(hidden) == 0 {
 			return models.NotFound(models.KindComment)
 		}

@@ -113,7 +113,7 @@ func (s *DB) rankComments(ctx context.Context, q *models.CommentSearch, rarest, 
 	among.AddIf(page.floor > 0, "comment_id>=?", page.floor)
 	var where Conditions
 	score := relevance(len(q.Terms))
-	if between, keys := keyRange(score, "?", "t0.comment_id", after, nil); between != "" {
+	if between, keys := KeyRange(score, "?", "t0.comment_id", after, nil); between != "" {
 		where.Add(between, keys...)
 	}
 	// From a floor on, the oldest are taken: comments that were written since the first page are not in the list.
@@ -223,5 +223,5 @@ func (s *DB) readFound(
 		ORDER BY ` + outer + `o.id DESC`
 	args = append(args, where.Args...)
 	size := func(c *models.FoundComment) int { return commentSize(&c.Comment) }
-	return scanPage(s.Read(ctx).Raw(query, args...), room, size)
+	return ScanPage(s.Read(ctx).Raw(query, args...), room, size)
 }

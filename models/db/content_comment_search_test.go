@@ -9,6 +9,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/moderation"
 	"likewise/models/search"
 )
 
@@ -81,21 +82,23 @@ func TestFindComments_findsWhatIsShown(t *testing.T) {
 	assert.Equal(t, []int64{long.ID}, found(0, "bit"))
 
 	// Redaction, deletion and restoration, in any order.
-	require.NoError(t, store.RedactVersion(t.Context(), mod.ID, commentTarget(edited), edited.Version, "Private."))
+	require.NoError(t, moderation.New(store).RedactVersion(t.Context(), mod.ID, commentTarget(edited), edited.Version,
+		"Private."))
 	assert.Empty(t, found(0, "bit"))
-	require.NoError(t, store.RemoveContent(t.Context(), mod.ID, commentTarget(short), "Spam."))
+	require.NoError(t, moderation.New(store).RemoveContent(t.Context(), mod.ID, commentTarget(short), "Spam."))
 	assert.Empty(t, found(0, "qubit"))
 	exactCounts(t, store)
-	require.NoError(t, store.ReinstateContent(t.Context(), mod.ID, commentTarget(short), "A mistake."))
+	require.NoError(t, moderation.New(store).ReinstateContent(t.Context(), mod.ID, commentTarget(short), "A mistake."))
 	assert.Equal(t, []int64{short.ID}, found(0, "qubit"))
 	exactCounts(t, store)
-	require.NoError(t, store.RemoveContent(t.Context(), mod.ID, commentTarget(short), "Spam."))
-	require.NoError(t, store.RedactVersion(t.Context(), mod.ID, commentTarget(short), 0, "While it is deleted."))
+	require.NoError(t, moderation.New(store).RemoveContent(t.Context(), mod.ID, commentTarget(short), "Spam."))
+	require.NoError(t, moderation.New(store).RedactVersion(t.Context(), mod.ID, commentTarget(short), 0,
+		"While it is deleted."))
 	exactCounts(t, store)
-	require.NoError(t, store.ReinstateContent(t.Context(), mod.ID, commentTarget(short), "A mistake."))
+	require.NoError(t, moderation.New(store).ReinstateContent(t.Context(), mod.ID, commentTarget(short), "A mistake."))
 	assert.Empty(t, found(0, "qubit"))
 	assert.Len(t, found(0, "redacted"), 2)
-	require.NoError(t, store.PurgeContent(t.Context(), admin.ID, commentTarget(other), "Private."))
+	require.NoError(t, moderation.New(store).PurgeContent(t.Context(), admin.ID, commentTarget(other), "Private."))
 	assert.Empty(t, found(0, "something"))
 	exactCounts(t, store)
 

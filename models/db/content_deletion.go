@@ -10,8 +10,8 @@ import (
 	"likewise/models/search"
 )
 
-// hidePosts deletes those posts that are not deleted and returns their ids.
-func hidePosts(tx *Tx, ids []int64, d models.Deletion) (hidden []int64, err error) {
+// HidePosts deletes those posts that are not deleted and returns their ids.
+func HidePosts(tx *Tx, ids []int64, d models.Deletion) (hidden []int64, err error) {
 	if hidden, err = lockPosts(tx, ids, models.StatusNormal); err != nil || len(hidden) == 0 {
 		return nil, err
 	}
@@ -35,14 +35,14 @@ func hidePosts(tx *Tx, ids []int64, d models.Deletion) (hidden []int64, err erro
 	if err != nil {
 		return nil, err
 	}
-	if err := recordClosings(tx, models.KindDrop, drops, d.At, false); err != nil {
+	if err := RecordClosings(tx, models.KindDrop, drops, d.At, false); err != nil {
 		return nil, err
 	}
 	return hidden, moveTags(tx, hidden...)
 }
 
-// showPosts restores those posts that are deleted and returns their ids.
-func showPosts(tx *Tx, ids []int64) (shown []int64, err error) {
+// ShowPosts restores those posts that are deleted and returns their ids.
+func ShowPosts(tx *Tx, ids []int64) (shown []int64, err error) {
 	if shown, err = lockPosts(tx, ids, models.StatusDeleted); err != nil || len(shown) == 0 {
 		return nil, err
 	}
@@ -107,9 +107,9 @@ func lockPosts(tx *Tx, ids []int64, status models.Status) ([]int64, error) {
 	return found, nil
 }
 
-// hideComments deletes those comments that are not deleted, subtracts them from the counts and returns their ids. Their
+// HideComments deletes those comments that are not deleted, subtracts them from the counts and returns their ids. Their
 // replies stay.
-func hideComments(tx *Tx, ids []int64, d models.Deletion) ([]int64, error) {
+func HideComments(tx *Tx, ids []int64, d models.Deletion) ([]int64, error) {
 	hidden, err := countComments(tx, ids, models.StatusNormal, "-")
 	if err != nil || len(hidden) == 0 {
 		return nil, err
@@ -133,9 +133,9 @@ func hideComments(tx *Tx, ids []int64, d models.Deletion) ([]int64, error) {
 	return hidden, refreshActiveAt(tx, hidden)
 }
 
-// showComments restores those comments that are deleted, adds them to the counts and returns their ids. Their posts and
+// ShowComments restores those comments that are deleted, adds them to the counts and returns their ids. Their posts and
 // parents may be deleted.
-func showComments(tx *Tx, ids []int64) ([]int64, error) {
+func ShowComments(tx *Tx, ids []int64) ([]int64, error) {
 	shown, err := countComments(tx, ids, models.StatusDeleted, "+")
 	if err != nil || len(shown) == 0 {
 		return nil, err
@@ -298,22 +298,22 @@ func addCounts(tx *Tx, table, column, sign string, by map[int64]int) error {
 	return tx.Exec(update).Error
 }
 
-// hide deletes a post or comment, as hidePosts and hideComments do.
-func hide(tx *Tx, target models.Target, d models.Deletion) (err error) {
+// Hide deletes a post or comment, as hidePosts and hideComments do.
+func Hide(tx *Tx, target models.Target, d models.Deletion) (err error) {
 	if target.Kind == models.KindComment {
-		_, err = hideComments(tx, []int64{target.ID}, d)
+		_, err = HideComments(tx, []int64{target.ID}, d)
 	} else {
-		_, err = hidePosts(tx, []int64{target.ID}, d)
+		_, err = HidePosts(tx, []int64{target.ID}, d)
 	}
 	return err
 }
 
-// show restores a post or comment, as showPosts and showComments do.
-func show(tx *Tx, target models.Target) (err error) {
+// Show restores a post or comment, as showPosts and showComments do.
+func Show(tx *Tx, target models.Target) (err error) {
 	if target.Kind == models.KindComment {
-		_, err = showComments(tx, []int64{target.ID})
+		_, err = ShowComments(tx, []int64{target.ID})
 	} else {
-		_, err = showPosts(tx, []int64{target.ID})
+		_, err = ShowPosts(tx, []int64{target.ID})
 	}
 	return err
 }

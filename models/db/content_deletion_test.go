@@ -9,6 +9,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/moderation"
 )
 
 func TestActiveAt_isThatOfTheLatestVisibleComment(t *testing.T) {
@@ -41,10 +42,10 @@ func TestActiveAt_isThatOfTheLatestVisibleComment(t *testing.T) {
 	require.NoError(t, store.DeleteComment(t.Context(), comments[3]))
 	assert.Equal(t, comments[2].CreatedAt, at(), "replies count")
 	target := func(i int) models.Target { return models.Target{Kind: models.KindComment, ID: comments[i].ID} }
-	require.NoError(t, store.ReinstateContent(t.Context(), mod.ID, target(3), "not spam"))
+	require.NoError(t, moderation.New(store).ReinstateContent(t.Context(), mod.ID, target(3), "not spam"))
 	assert.Equal(t, latest, at())
-	require.NoError(t, store.RemoveContent(t.Context(), mod.ID, target(3), "spam"))
-	require.NoError(t, store.RemoveContent(t.Context(), mod.ID, target(2), "spam"))
+	require.NoError(t, moderation.New(store).RemoveContent(t.Context(), mod.ID, target(3), "spam"))
+	require.NoError(t, moderation.New(store).RemoveContent(t.Context(), mod.ID, target(2), "spam"))
 	assert.Equal(t, comments[0].CreatedAt, at())
 	require.NoError(t, store.DeleteComment(t.Context(), comments[0]))
 	assert.Equal(t, post.CreatedAt, at())

@@ -10,6 +10,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/moderation"
 )
 
 // excerptNow returns the stored excerpt of a post, deleted or not.
@@ -45,27 +46,28 @@ func TestExcerpt_followsTheText(t *testing.T) {
 	assert.Equal(t, "other text", edited(models.PostText{Title: "Other", Content: "other text"}))
 	assert.Len(t, edited(models.PostText{Title: "Other", Content: strings.Repeat("x", 1000)}), models.MaxExcerpt)
 
-	require.NoError(t, store.RedactVersion(t.Context(), mod.ID, target, 0, "An old version."))
+	require.NoError(t, moderation.New(store).RedactVersion(t.Context(), mod.ID, target, 0, "An old version."))
 	assert.Len(t, excerptNow(t, store, p.ID), models.MaxExcerpt)
-	require.NoError(t, store.RedactVersion(t.Context(), mod.ID, target, p.Version, "The present version."))
+	require.NoError(t, moderation.New(store).RedactVersion(t.Context(), mod.ID, target, p.Version,
+		"The present version."))
 	assert.Equal(t, models.RedactedText, excerptNow(t, store, p.ID))
 
 	p, target = write()
 	require.NoError(t, store.DeletePost(t.Context(), ada.ID, p.ID))
 	assert.Empty(t, excerptNow(t, store, p.ID))
-	require.NoError(t, store.RedactVersion(t.Context(), mod.ID, target, 0, "While it is deleted."))
+	require.NoError(t, moderation.New(store).RedactVersion(t.Context(), mod.ID, target, 0, "While it is deleted."))
 	assert.Empty(t, excerptNow(t, store, p.ID))
 	_, err := store.RestorePost(t.Context(), ada.ID, p.ID)
 	require.NoError(t, err)
 	assert.Equal(t, models.RedactedText, excerptNow(t, store, p.ID))
 
 	p, target = write()
-	require.NoError(t, store.RemoveContent(t.Context(), mod.ID, target, "Spam."))
+	require.NoError(t, moderation.New(store).RemoveContent(t.Context(), mod.ID, target, "Spam."))
 	assert.Empty(t, excerptNow(t, store, p.ID))
-	require.NoError(t, store.ReinstateContent(t.Context(), mod.ID, target, "Not spam."))
+	require.NoError(t, moderation.New(store).ReinstateContent(t.Context(), mod.ID, target, "Not spam."))
 	assert.Equal(t, "with text", excerptNow(t, store, p.ID))
 	exec(t, store, "UPDATE posts SET status=? WHERE id=?", models.StatusDeleted, p.ID) // and left an excerpt
-	require.NoError(t, store.PurgeContent(t.Context(), admin.ID, target, "An address."))
+	require.NoError(t, moderation.New(store).PurgeContent(t.Context(), admin.ID, target, "An address."))
 	assert.Empty(t, excerptNow(t, store, p.ID))
 
 	p, _ = write()

@@ -18,7 +18,7 @@ func (s *DB) Imported(ctx context.Context, source, kind string) (map[int64]int64
 		SELECT external_id, local_id
 		FROM imports
 		WHERE source=? AND kind=?`
-	rows, err := s.guarded.QueryContext(ctx, query, source, kind)
+	rows, err := s.Read(ctx).Raw(query, source, kind).Rows()
 	if err != nil {
 		return nil, fmt.Errorf("read imports: %w", err)
 	}

@@ -31,7 +31,7 @@ func (s *DB) CreatePost(ctx context.Context, author models.Author, text models.P
 		if err := notifyMentions(tx, author.ID, p.ID, 0, now, text.Mentions, 0); err != nil {
 			return err
 		}
-		subject := targetSubject(models.Target{Kind: models.KindPost, ID: p.ID})
+		subject := TargetSubject(models.Target{Kind: models.KindPost, ID: p.ID})
 		if err := addImageUses(tx, subject, []int64{author.ID}, text.Content); err != nil {
 			return err
 		}
@@ -222,7 +222,7 @@ func replacePost(tx *Tx, p *models.Post, editor int64, text models.PostText, tag
 		return err
 	}
 	owners := []int64{p.Author.ID, editor}
-	if err := addImageUses(tx, targetSubject(models.Target{Kind: models.KindPost, ID: p.ID}), owners,
+	if err := addImageUses(tx, TargetSubject(models.Target{Kind: models.KindPost, ID: p.ID}), owners,
 		text.Content); err != nil {
 		return err
 	}
@@ -237,6 +237,12 @@ func replacePost(tx *Tx, p *models.Post, editor int64, text models.PostText, tag
 		tx.CountTag(tag, -1)
 	}
 	return writeTerms(tx, models.Target{Kind: models.KindPost, ID: p.ID}, d.weights)
+}
+
+// RedactPost replaces the text of p by RedactedText, as replacePost does.
+func RedactPost(tx *Tx, p *models.Post) error {
+	text := models.PostText{Title: models.RedactedText, Content: models.RedactedText}
+	return replacePost(tx, p, 0, text, nil, tx.store.derive(text))
 }
 
 // mayEdit returns CodeLocked if the post is locked and the editor is not a moderator (see despiteLock).
@@ -264,7 +270,7 @@ func despiteLock(tx *Tx, userID int64, locked bool, effect string) error {
 // DeletePost returns CodeNotFound.
 func (s *DB) DeletePost(ctx context.Context, by, id int64) error {
 	err := s.Transact(ctx, func(tx *Tx) error {
-		hidden, err := hidePosts(tx, []int64{id}, models.Deletion{At: tx.Now, By: models.Author{ID: by}})
+		hidden, err := HidePosts(tx, []int64{id}, models.Deletion{At: tx.Now, By: models.Author{ID: by}})
 		if err == nil && len(hidden) == 0 {
 			err = models.NotFound(models.KindPost)
 		}
@@ -296,7 +302,7 @@ func (s *DB) RestorePost(ctx context.Context, author, id int64) (*models.Post, e
 				"A moderator has deleted everything that you wrote, including this post. "+
 					"Only a moderator can restore it.")
 		}
-		_, err = showPosts(tx, []int64{id})
+		_, err = ShowPosts(tx, []int64{id})
 		return err
 	})
 	if err != nil {

@@ -210,5 +210,5 @@ func (s *DB) gather(ctx context.Context, q *PostQuery, facts *postFacts, by post
 func (s *DB) readPosts(ctx context.Context, q *PostQuery, p *postPlan, room int,
 ) (posts []models.Post, left int, err error) {
 	query, args := p.query(q.View, q.ViewerID)
-	return scanPage(s.Read(ctx).Raw(query, args...), room, postSize)
+	return ScanPage(s.Read(ctx).Raw(query, args...), room, PostSize)
 }

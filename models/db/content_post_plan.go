@@ -204,7 +204,7 @@ func (q *PostQuery) segment(src *postSource, after, until *models.ListKey) Condi
 	where := src.where.clone()
 	// No score and no comment is older than its post.
 	where.AddIf(!q.Since.IsZero() && q.Sort != models.PostsTop, column+">="+order.value, q.Since.Unix())
-	if between, keys := keyRange(column, order.value, src.id, after, until); between != "" {
+	if between, keys := KeyRange(column, order.value, src.id, after, until); between != "" {
 		where.Add(between, keys...)
 	}
 	return where
@@ -277,7 +277,7 @@ func (q *PostQuery) gathering(facts *postFacts, by postCondition, most, floor in
 	if p.column = alias + "." + order.column; q.Sort == models.PostsRelevance {
 		order.value, p.column = "?", p.score
 	}
-	if after, keys := keyRange(p.column, order.value, p.id, q.After, nil); after != "" {
+	if after, keys := KeyRange(p.column, order.value, p.id, q.After, nil); after != "" {
 		p.where.Add(after, keys...)
 	}
 	return p
@@ -374,16 +374,16 @@ func (p *postPlan) query(view PostView, viewerID int64) (query string, args []an
 	args = slices.Concat([]any{viewerID}, p.fromArgs, p.where.Args)
 	if p.sorted {
 		return `
-		SELECT ` + view.columns() + `, ` + p.score + ` AS relevance
+		SELECT ` + view.Columns() + `, ` + p.score + ` AS relevance
 		FROM ` + p.from + `
 		STRAIGHT_JOIN ` + listedUsers + `
-		` + view.join(viewerID) + `
+		` + view.Join(viewerID) + `
 		` + p.where.Clause() + `
 		ORDER BY ` + p.column + ` DESC, ` + p.id + ` DESC
 		LIMIT ` + strconv.Itoa(p.limit), args
 	}
 	return `
-		SELECT ` + view.columns() + `, o.relevance
+		SELECT ` + view.Columns() + `, o.relevance
 		FROM (
 			SELECT ` + p.id + ` AS id, ` + p.column + ` AS place, ` + p.score + ` AS relevance
 			FROM ` + p.from + `
@@ -393,6 +393,6 @@ func (p *postPlan) query(view PostView, viewerID int64) (query string, args []an
 		) o
 		STRAIGHT_JOIN posts p ON p.id=o.id
 		STRAIGHT_JOIN ` + listedUsers + `
-		` + view.join(viewerID) + `
+		` + view.Join(viewerID) + `
 		ORDER BY o.place DESC, o.id DESC`, args
 }

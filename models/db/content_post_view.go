@@ -27,16 +27,16 @@ const summaryColumns = `
 	p.excerpt, lc.id AS last_commenter_id, lc.username AS last_commenter_username,
 	lc.display_name AS last_commenter_display_name, lc.avatar_url AS last_commenter_avatar_url`
 
-// columns returns the columns of a Post in the view, with one placeholder, the viewer's id. They need the join.
-func (v PostView) columns() string {
+// Columns returns the columns of a Post in the view, with one placeholder, the viewer's id. They need the join.
+func (v PostView) Columns() string {
 	if v == ViewSummary {
 		return PostColumns + `, ` + summaryColumns
 	}
 	return PostColumns + `, ` + FullColumns
 }
 
-// join returns the join that follows the post p and its author u in the view.
-func (v PostView) join(viewer int64) string {
+// Join returns the join that follows the post p and its author u in the view.
+func (v PostView) Join(viewer int64) string {
 	if v != ViewSummary {
 		return ""
 	}

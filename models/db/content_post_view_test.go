@@ -9,6 +9,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/moderation"
 )
 
 func TestLastCommenter_isTheAuthorOfTheLatestVisibleComment(t *testing.T) {
@@ -43,9 +44,9 @@ func TestLastCommenter_isTheAuthorOfTheLatestVisibleComment(t *testing.T) {
 	assert.Empty(t, seen(bob))
 	assert.Equal(t, "cy", seen(ada))
 	target := models.Target{Kind: models.KindComment, ID: latest.ID}
-	require.NoError(t, store.RemoveContent(t.Context(), mod.ID, target, "Spam."))
+	require.NoError(t, moderation.New(store).RemoveContent(t.Context(), mod.ID, target, "Spam."))
 	assert.Equal(t, "bob", seen(none))
-	require.NoError(t, store.ReinstateContent(t.Context(), mod.ID, target, "Not spam."))
+	require.NoError(t, moderation.New(store).ReinstateContent(t.Context(), mod.ID, target, "Not spam."))
 	assert.Equal(t, "cy", seen(none))
 	require.NoError(t, store.DeleteComment(t.Context(), latest))
 	require.NoError(t, store.DeleteComment(t.Context(), reply))

@@ -136,12 +136,13 @@ func (s *DB) RevisionOf(ctx context.Context, q RevisionQuery, version int64) (*m
 		return nil, fmt.Errorf("read revision %d of %s: %w", version, q.Target, read.Error)
 	}
 	if read.RowsAffected == 0 {
-		return nil, errNoRevision()
+		return nil, ErrNoRevision()
 	}
 	return &old, nil
 }
 
-func errNoRevision() *models.Error {
+// ErrNoRevision returns the error of a version that there is not.
+func ErrNoRevision() *models.Error {
 	return models.Errorf(models.CodeNotFound, "There is no such version.")
 }
 
@@ -177,7 +178,7 @@ type revisionTable struct {
 	oldEdit     string // the Changes of r
 	keep        string // the statement that copies x to r; its placeholder is the id of x
 
-	noText, noPresentText string // SET clauses that overwrite the text of r, and of x
+	NoText, NoPresentText string // SET clauses that overwrite the text of r, and of x
 }
 
 // RevisionTables are the tables of the kinds that have revisions.
@@ -186,7 +187,7 @@ var RevisionTables = map[models.TargetKind]revisionTable{
 		Name: "post_revisions", ID: "post_id",
 		presentText: ", x.title, x.content, " + tagNamesOfX + " AS tags", presentEdit: "x.changed",
 		oldText: ", r.title, r.content, r.tags", oldEdit: "r.changed",
-		noText: "title='', content='', tags=''", noPresentText: "title='', content='', excerpt='', changed=0, pinned=0",
+		NoText: "title='', content='', tags=''", NoPresentText: "title='', content='', excerpt='', changed=0, pinned=0",
 		keep: `
 			INSERT INTO post_revisions (post_id, version, editor_id, title, content, tags, size, changed, created_at)
 			SELECT x.id, x.version, x.edited_by, x.title, x.content, COALESCE(` + tagNamesOfX + `, ''),
@@ -198,7 +199,7 @@ var RevisionTables = map[models.TargetKind]revisionTable{
 		Name: "comment_revisions", ID: "comment_id", open: "JOIN posts p ON p.id=x.post_id AND p.status=" + sqlNormal,
 		presentText: ", x.content", presentEdit: fmt.Sprintf("IF(x.version=0, 0, %d)", models.ChangedContent),
 		oldText: ", r.content", oldEdit: fmt.Sprintf("IF(r.version=0, 0, %d)", models.ChangedContent),
-		noText: "content=''", noPresentText: "content=''",
+		NoText: "content=''", NoPresentText: "content=''",
 		keep: `
 			INSERT INTO comment_revisions (comment_id, version, editor_id, content, size, created_at)
 			SELECT x.id, x.version, x.edited_by, x.content, LENGTH(x.content), x.updated_at

@@ -101,7 +101,7 @@ func (s *DB) indexOne(ctx context.Context, target models.Target) error {
 		SET terms_version=?, updated_at=updated_at
 		WHERE id=?`
 	return s.Transact(ctx, func(tx *Tx) error {
-		if err := lockTargetPost(tx, target); err != nil {
+		if err := LockTargetPost(tx, target); err != nil {
 			return err
 		}
 		var text struct{ Title, Content string }

@@ -204,7 +204,7 @@ func (s *DB) tagsByName(ctx context.Context, prefix string, after *models.ListKe
 // popularTags reads tags that some post has, most posts first.
 func (s *DB) popularTags(ctx context.Context, after *models.ListKey, limit int) ([]models.Tag, error) {
 	where := Matching("t.posts_count>0")
-	if key, keys := keyRange("t.posts_count", "?", "t.id", after, nil); key != "" {
+	if key, keys := KeyRange("t.posts_count", "?", "t.id", after, nil); key != "" {
 		where.Add(key, keys...)
 	}
 	return s.readTags(ctx, `
@@ -230,7 +230,7 @@ func (s *DB) fewTags(ctx context.Context, prefix string) (bool, error) {
 // tagsOf sorts all tags with a prefix, most posts first.
 func (s *DB) tagsOf(ctx context.Context, q models.TagQuery) ([]models.Tag, error) {
 	where := Matching("t.name LIKE ? AND t.posts_count>0", q.Prefix+"%")
-	if key, keys := keyRange("t.posts_count", "?", "t.id", q.After, nil); key != "" {
+	if key, keys := KeyRange("t.posts_count", "?", "t.id", q.After, nil); key != "" {
 		where.Add(key, keys...)
 	}
 	return s.readTags(ctx, `

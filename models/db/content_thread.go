@@ -363,7 +363,7 @@ func (s *DB) Ancestors(ctx context.Context, viewer, id, after int64, limit int) 
 		return nil, models.NotFound(models.KindComment)
 	}
 	// Ordered by the steps up, so that a wrong depth does not change the result.
-	path, _, err := scanPage(s.Read(ctx).Raw(`
+	path, _, err := ScanPage(s.Read(ctx).Raw(`
 		WITH RECURSIVE up (id, parent_id, step) AS (
 			SELECT id, parent_id, 0 FROM comments WHERE id=?
 			UNION ALL

@@ -103,7 +103,7 @@ func lockDropPost(tx *Tx, actor, postID int64, kind models.TargetKind) (moderate
 		FROM posts FORCE INDEX (PRIMARY)
 		WHERE id=?
 		FOR UPDATE`
-	var post moderated
+	var post Moderated
 	if err := tx.Raw(query, postID).Scan(&post).Error; err != nil {
 		return false, err
 	}

@@ -469,7 +469,8 @@ func draftSubject(id int64) ImageSubject { return ImageSubject{subjectDraft, id}
 // UserSubject returns the account of a user, whose bio and avatar show images.
 func UserSubject(id int64) ImageSubject { return ImageSubject{subjectUser, id} }
 
-func targetSubject(t models.Target) ImageSubject { return ImageSubject{string(t.Kind), t.ID} }
+// TargetSubject returns a post or comment, whose text shows images.
+func TargetSubject(t models.Target) ImageSubject { return ImageSubject{string(t.Kind), t.ID} }
 
 // addImageUses records that a further version of a subject's text uses images. The caller holds the subject's row, and
 // locks only tags and events afterwards. An image that belongs to none of the owners is passed over: a text of another
@@ -493,9 +494,9 @@ func SetImageUses(tx *Tx, subject ImageSubject, owners []int64, texts ...string)
 	return updateImages(tx, free, "due_at=?", models.WholeSeconds(tx.Now.Add(keepUnused)))
 }
 
-// eraseImageUses records that a text was erased for good, and which texts of its subject are left. The images that only
+// EraseImageUses records that a text was erased for good, and which texts of its subject are left. The images that only
 // the erased text used are deleted, like that text: a draft does not keep them.
-func eraseImageUses(tx *Tx, subject ImageSubject, left ...string) error {
+func EraseImageUses(tx *Tx, subject ImageSubject, left ...string) error {
 	free, err := changeImageUses(tx, subject, nil, imageNames(left...), true)
 	if err != nil || len(free) == 0 {
 		return err
@@ -614,9 +615,9 @@ func without(ids, others []int64) []int64 {
 	return slices.Sorted(maps.Keys(set))
 }
 
-// eraseImagesOf erases the images that only erased texts of a target used. What is left of its texts is in its row and
+// EraseImagesOf erases the images that only erased texts of a target used. What is left of its texts is in its row and
 // in its versions.
-func eraseImagesOf(tx *Tx, target models.Target) error {
+func EraseImagesOf(tx *Tx, target models.Target) error {
 	table := RevisionTables[target.Kind]
 	query := `
 		SELECT content
@@ -630,5 +631,5 @@ func eraseImagesOf(tx *Tx, target models.Target) error {
 	if err := tx.Raw(query, target.ID, target.ID).Scan(&texts).Error; err != nil {
 		return err
 	}
-	return eraseImageUses(tx, targetSubject(target), texts...)
+	return EraseImageUses(tx, TargetSubject(target), texts...)
 }

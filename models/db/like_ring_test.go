@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/moderation"
 )
 
 // TestSaveRing_reportsNoRingThatIsBeingResolved has a job report a ring while a moderator is resolving it. The job
@@ -29,7 +30,7 @@ func TestSaveRing_reportsNoRingThatIsBeingResolved(t *testing.T) {
 				{UserID: carol.ID, Coincidences: 9, Likes: 9},
 			},
 		}
-		isNew, err := store.SaveRing(ctx, ring)
+		isNew, err := moderation.New(store).SaveRing(ctx, ring)
 		assert.NoError(t, err)
 		return ring, isNew
 	}

@@ -170,12 +170,12 @@ func (s *DB) VoidLikes(ctx context.Context, v *LikeVoid) error {
 	var likeNow time.Time
 	if v.LikedUntil == nil {
 		var err error
-		if likeNow, err = s.voidingFrom(ctx); err != nil {
+		if likeNow, err = s.VoidingFrom(ctx); err != nil {
 			return err
 		}
 	}
 	err := s.Transact(ctx, func(tx *Tx) error {
-		if err := voidLikes(tx, v, now, likeNow); err != nil {
+		if err := VoidLikes(tx, v, now, likeNow); err != nil {
 			return err
 		}
 		return LogModeration(tx, ModerationAct{
@@ -204,8 +204,8 @@ func (v *LikeVoid) validate(now time.Time) error {
 	return f.Err()
 }
 
-// voidingFrom returns the time by which every like that was accepted before the call was accepted.
-func (s *DB) voidingFrom(ctx context.Context) (time.Time, error) {
+// VoidingFrom returns the time by which every like that was accepted before the call was accepted.
+func (s *DB) VoidingFrom(ctx context.Context) (time.Time, error) {
 	_, latest, err := s.LikeTime(ctx)
 	if err != nil {
 		s.Logger().WarnContext(ctx, "likes cannot be voided", "error", err)
@@ -214,10 +214,10 @@ func (s *DB) voidingFrom(ctx context.Context) (time.Time, error) {
 	return latest.UTC(), nil
 }
 
-// voidLikes writes the request; the caller logs it. likeNow is the present time by the clock of likes, which a
+// VoidLikes writes the request; the caller logs it. likeNow is the present time by the clock of likes, which a
 // request without LikedUntil needs.
-func voidLikes(tx *Tx, v *LikeVoid, now, likeNow time.Time) error {
-	user, err := lockOutranked(tx, v.RequestedBy, v.UserID)
+func VoidLikes(tx *Tx, v *LikeVoid, now, likeNow time.Time) error {
+	user, err := LockOutranked(tx, v.RequestedBy, v.UserID)
 	if err != nil {
 		return err
 	}
@@ -241,9 +241,9 @@ func voidLikes(tx *Tx, v *LikeVoid, now, likeNow time.Time) error {
 // likeTimeWait is how long a ban waits for the clock of likes.
 const likeTimeWait = time.Second
 
-// likeTimeIn returns the time of the clock of likes in a while. A ban must not fail because that clock cannot be read:
+// LikeTimeIn returns the time of the clock of likes in a while. A ban must not fail because that clock cannot be read:
 // no like is accepted then, and the clock of this process takes its place.
-func (s *DB) likeTimeIn(ctx context.Context, d time.Duration) time.Time {
+func (s *DB) LikeTimeIn(ctx context.Context, d time.Duration) time.Time {
 	reading, cancel := context.WithTimeout(ctx, likeTimeWait)
 	defer cancel()
 	_, latest, err := s.LikeTime(reading)
@@ -254,9 +254,9 @@ func (s *DB) likeTimeIn(ctx context.Context, d time.Duration) time.Time {
 	return latest.Add(d)
 }
 
-// endVoids ends open requests with a ban, so that they do not void likes after it. banEnds is by the clock of likes.
+// EndVoids ends open requests with a ban, so that they do not void likes after it. banEnds is by the clock of likes.
 // The user exists: requests about a deleted account have no end.
-func endVoids(tx *Tx, userID int64, banEnds time.Time) error {
+func EndVoids(tx *Tx, userID int64, banEnds time.Time) error {
 	at := models.WholeSeconds(banEnds)
 	return tx.Exec(`
 		UPDATE like_voids

@@ -13,6 +13,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/moderation"
 	"likewise/models/privacy"
 )
 
@@ -24,7 +25,8 @@ func TestVoidLikes_ofTheBannedEndsWithTheBan(t *testing.T) {
 	mod := newModerator(t, store, "mod")
 	ban := func(user models.Author, until time.Time) {
 		t.Helper()
-		_, err := store.BanUser(ctx, mod.ID, user.ID, &models.Ban{Until: until, Reason: "Bought likes."})
+		_, err := moderation.New(store).BanUser(ctx, mod.ID, user.ID, &models.Ban{Until: until,
+			Reason: "Bought likes."})
 		require.NoError(t, err)
 	}
 	void := func(user models.Author) (end func() time.Time) {
@@ -47,7 +49,7 @@ func TestVoidLikes_ofTheBannedEndsWithTheBan(t *testing.T) {
 	end := void(forGood)
 	assert.WithinRange(t, end(), now.Add(models.SessionStale), now.Add(models.SessionStale+5*time.Minute),
 		"what the last sessions may bring")
-	require.NoError(t, store.UnbanUser(ctx, mod.ID, forGood.ID, "It was somebody else."))
+	require.NoError(t, moderation.New(store).UnbanUser(ctx, mod.ID, forGood.ID, "It was somebody else."))
 	assert.WithinRange(t, end(), now.Add(-time.Second), time.Now(), "after the ban was lifted")
 
 	until := now.Add(2 * time.Minute).Truncate(time.Second)
@@ -59,7 +61,7 @@ func TestVoidLikes_ofTheBannedEndsWithTheBan(t *testing.T) {
 	ban(shorter, until)
 	assert.WithinDuration(t, until, end(), 5*time.Second, "after the ban was made shorter")
 	exec(t, store, "UPDATE like_voids SET liked_until=NULL") // as requests were made before they had an end
-	require.NoError(t, store.UnbanUser(ctx, mod.ID, shorter.ID, "It was somebody else."))
+	require.NoError(t, moderation.New(store).UnbanUser(ctx, mod.ID, shorter.ID, "It was somebody else."))
 	assert.WithinRange(t, end(), now.Add(-time.Second), time.Now())
 
 	_, err := privacy.New(store).DeleteUser(ctx, deleted.ID, "")
@@ -102,13 +104,13 @@ func TestVoidLikes_comparesNoClockOfAProcess(t *testing.T) {
 		earliest = likes.Truncate(time.Second).Add(time.Second)
 		assert.True(t, over(v), name)
 
-		_, err = store.BanUser(t.Context(), mod.ID, user.ID,
+		_, err = moderation.New(store).BanUser(t.Context(), mod.ID, user.ID,
 			&models.Ban{Until: process.Add(90 * time.Second), Reason: "Bought likes."})
 		require.NoError(t, err)
 		end := process.Truncate(time.Second).Sub(process) + 90*time.Second // a ban ends at a whole second
 		v = void()
 		assert.Equal(t, likes.Add(end).Round(time.Second), *v.LikedUntil, "%s: with the ban", name)
-		require.NoError(t, store.UnbanUser(t.Context(), mod.ID, user.ID, "It was somebody else."))
+		require.NoError(t, moderation.New(store).UnbanUser(t.Context(), mod.ID, user.ID, "It was somebody else."))
 		now, err := store.LikeVoid(t.Context(), v.ID)
 		require.NoError(t, err)
 		assert.Equal(t, likes.Truncate(time.Second), now.LikedUntil.UTC(), "%s: without a ban", name)
@@ -145,9 +147,9 @@ func TestVoidLikes_needsTheClockOfLikes(t *testing.T) {
 
 	exec(t, store, "INSERT INTO like_voids (user_id, requested_by, requested_at) VALUES (?,?,NOW(3))", user.ID, mod.ID)
 	ban := &models.Ban{Until: time.Now().Add(time.Hour), Reason: "Bought likes."}
-	_, err = store.BanUser(t.Context(), mod.ID, user.ID, ban)
+	_, err = moderation.New(store).BanUser(t.Context(), mod.ID, user.ID, ban)
 	require.NoError(t, err)
-	require.NoError(t, store.UnbanUser(t.Context(), mod.ID, user.ID, "It was somebody else."))
+	require.NoError(t, moderation.New(store).UnbanUser(t.Context(), mod.ID, user.ID, "It was somebody else."))
 	assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM like_voids WHERE liked_until BETWEEN ? AND ?",
 		time.Now().UTC().Add(-time.Minute), time.Now().UTC()))
 }

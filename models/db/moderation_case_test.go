@@ -13,6 +13,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/moderation"
 )
 
 func TestReports_areOnePerUserAndTargetAndResolvedOnce(t *testing.T) {
@@ -29,7 +30,7 @@ func TestReports_areOnePerUserAndTargetAndResolvedOnce(t *testing.T) {
 	var group sync.WaitGroup
 	for i := range ids {
 		group.Go(func() {
-			r, err := store.ReportContent(context.Background(), reporters[i%5].ID, report)
+			r, err := moderation.New(store).ReportContent(context.Background(), reporters[i%5].ID, report)
 			if assert.NoError(t, err) {
 				ids[i] = r.ID
 			}
@@ -41,7 +42,7 @@ func TestReports_areOnePerUserAndTargetAndResolvedOnce(t *testing.T) {
 	}
 	assert.Equal(t, 5, count(t, store, "SELECT COUNT(*) FROM reports"))
 	assert.Equal(t, 5, count(t, store, "SELECT reporters_count FROM report_cases"))
-	cases := must(store.ReportCases(ctx, models.CasesOpen, 0, 10))
+	cases := must(moderation.New(store).ReportCases(ctx, models.CasesOpen, 0, 10))
 	require.Len(t, cases, 1)
 	assert.Equal(t, map[string]int64{"spam": 5}, cases[0].Reasons)
 	assert.Equal(t, ada.ID, cases[0].Author.ID)
@@ -50,7 +51,10 @@ func TestReports_areOnePerUserAndTargetAndResolvedOnce(t *testing.T) {
 	errs := make([]error, 10)
 	for i := range errs {
 		group.Go(
-			func() { errs[i] = store.ClaimReport(context.Background(), []int64{mod.ID, mod2.ID}[i%2], cases[0].ID) },
+			func() {
+				errs[i] = moderation.New(store).ClaimReport(context.Background(), []int64{mod.ID, mod2.ID}[i%2],
+					cases[0].ID)
+			},
 		)
 	}
 	group.Wait()
@@ -66,18 +70,18 @@ func TestReports_areOnePerUserAndTargetAndResolvedOnce(t *testing.T) {
 		}
 	}
 	verdict := models.Verdict{Outcome: models.OutcomeRemoved, Note: "Spam."}
-	err := store.ResolveReport(ctx, loser.ID, cases[0].ID, verdict)
+	err := moderation.New(store).ResolveReport(ctx, loser.ID, cases[0].ID, verdict)
 	assert.Equal(t, models.CodeConflict, models.ErrorCode(err))
-	assert.Empty(t, must(store.ReportCases(ctx, models.CasesOpen, 0, 10)))
-	assert.Len(t, must(store.ReportCases(ctx, models.CasesClaimed, 0, 10)), 1)
+	assert.Empty(t, must(moderation.New(store).ReportCases(ctx, models.CasesOpen, 0, 10)))
+	assert.Len(t, must(moderation.New(store).ReportCases(ctx, models.CasesClaimed, 0, 10)), 1)
 	// A claim ends by itself.
 	_, err = store.Pool().
 		ExecContext(ctx, "UPDATE report_cases SET claimed_until=?", time.Now().UTC().Add(-time.Second))
 	require.NoError(t, err)
-	assert.Len(t, must(store.ReportCases(ctx, models.CasesOpen, 0, 10)), 1)
+	assert.Len(t, must(moderation.New(store).ReportCases(ctx, models.CasesOpen, 0, 10)), 1)
 	for i := range errs {
 		group.Go(func() {
-			errs[i] = store.ResolveReport(
+			errs[i] = moderation.New(store).ResolveReport(
 				context.Background(),
 				[]int64{mod.ID, mod2.ID}[i%2],
 				cases[0].ID,
@@ -108,7 +112,7 @@ func TestReports_areOnePerUserAndTargetAndResolvedOnce(t *testing.T) {
 	}
 	exactCounts(t, store)
 	require.Error(t, must1(store.PostByID(ctx, 0, p.ID)), "it is removed")
-	assert.Len(t, must(store.ReportCases(ctx, models.CasesResolved, 0, 10)), 1)
+	assert.Len(t, must(moderation.New(store).ReportCases(ctx, models.CasesResolved, 0, 10)), 1)
 	for _, r := range reporters {
 		told, _, err := store.Notifications(ctx, r.ID, false, 0, 10)
 		require.NoError(t, err)
@@ -116,15 +120,15 @@ func TestReports_areOnePerUserAndTargetAndResolvedOnce(t *testing.T) {
 		assert.Equal(t, models.NotifyReport, told[0].Kind)
 		assert.Equal(t, models.OutcomeRemoved, told[0].Outcome)
 		assert.Equal(t, int64(1), must(store.UnreadCount(ctx, r.ID)))
-		mine := must(store.ReportsBy(ctx, r.ID, 0, 10))
+		mine := must(moderation.New(store).ReportsBy(ctx, r.ID, 0, 10))
 		require.Len(t, mine, 1)
 		assert.Equal(t, told[0].ReportID, mine[0].ID)
 	}
-	_, err = store.ReportContent(ctx, reporters[0].ID, report)
+	_, err = moderation.New(store).ReportContent(ctx, reporters[0].ID, report)
 	assert.Equal(t, models.CodeNotFound, models.ErrorCode(err), "it is gone")
 	// Once it is back it can be reported again.
-	require.NoError(t, store.ReinstateContent(ctx, mod.ID, postTarget(p), "No spam."))
-	again, err := store.ReportContent(ctx, reporters[0].ID, report)
+	require.NoError(t, moderation.New(store).ReinstateContent(ctx, mod.ID, postTarget(p), "No spam."))
+	again, err := moderation.New(store).ReportContent(ctx, reporters[0].ID, report)
 	require.NoError(t, err)
 	assert.NotContains(t, ids, again.ID)
 }
@@ -132,7 +136,8 @@ func TestReports_areOnePerUserAndTargetAndResolvedOnce(t *testing.T) {
 // reported returns the case of a target that ada reports.
 func reported(t testing.TB, store *db.DB, reporter models.Author, target models.Target) int64 {
 	t.Helper()
-	must(store.ReportContent(t.Context(), reporter.ID, models.NewReport{Target: target, Reason: "spam"}))
+	must(moderation.New(store).ReportContent(t.Context(), reporter.ID, models.NewReport{Target: target,
+		Reason: "spam"}))
 	return int64(
 		count(
 			t,

@@ -12,6 +12,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/moderation"
 	"likewise/models/privacy"
 )
 
@@ -75,21 +76,21 @@ func TestModeration_deletionsAndRestorationsCountExactly(t *testing.T) {
 	top := newComment(t, store, ada, p, nil)
 	reply := newComment(t, store, ada, p, top)
 
-	require.NoError(t, store.RemoveContent(ctx, mod.ID, commentTarget(top), "Spam."))
+	require.NoError(t, moderation.New(store).RemoveContent(ctx, mod.ID, commentTarget(top), "Spam."))
 	exactCounts(t, store)
-	require.NoError(t, store.RemoveContent(ctx, mod.ID, commentTarget(reply), "Spam."))
-	require.NoError(t, store.RemoveContent(ctx, mod.ID, postTarget(p), "Spam."))
+	require.NoError(t, moderation.New(store).RemoveContent(ctx, mod.ID, commentTarget(reply), "Spam."))
+	require.NoError(t, moderation.New(store).RemoveContent(ctx, mod.ID, postTarget(p), "Spam."))
 	exactCounts(t, store)
 	require.NoError(
 		t,
-		store.ReinstateContent(ctx, mod.ID, commentTarget(reply), "It was a mistake."),
+		moderation.New(store).ReinstateContent(ctx, mod.ID, commentTarget(reply), "It was a mistake."),
 		"under a deleted post and parent",
 	)
 	exactCounts(t, store)
 	_, err = store.RestorePost(ctx, ada.ID, p.ID)
 	assert.Equal(t, models.CodeForbidden, models.ErrorCode(err), "an author does not undo a moderator's deletion")
-	require.NoError(t, store.ReinstateContent(ctx, mod.ID, postTarget(p), "It was a mistake."))
-	require.NoError(t, store.ReinstateContent(ctx, mod.ID, commentTarget(top), "It was a mistake."))
+	require.NoError(t, moderation.New(store).ReinstateContent(ctx, mod.ID, postTarget(p), "It was a mistake."))
+	require.NoError(t, moderation.New(store).ReinstateContent(ctx, mod.ID, commentTarget(top), "It was a mistake."))
 	exactCounts(t, store)
 	assert.Equal(t, 2, count(t, store, "SELECT comments_count FROM posts"))
 	assert.Zero(
@@ -103,11 +104,11 @@ func TestModeration_deletionsAndRestorationsCountExactly(t *testing.T) {
 
 	// What its author deleted is the moderator's from then on.
 	require.NoError(t, store.DeletePost(ctx, ada.ID, p.ID))
-	require.NoError(t, store.RemoveContent(ctx, mod.ID, postTarget(p), "Spam."))
+	require.NoError(t, moderation.New(store).RemoveContent(ctx, mod.ID, postTarget(p), "Spam."))
 	_, err = store.RestorePost(ctx, ada.ID, p.ID)
 	assert.Equal(t, models.CodeForbidden, models.ErrorCode(err))
 	acts := count(t, store, "SELECT COUNT(*) FROM moderation_log")
-	require.NoError(t, store.RemoveContent(ctx, mod2.ID, postTarget(p), "Again."))
+	require.NoError(t, moderation.New(store).RemoveContent(ctx, mod2.ID, postTarget(p), "Again."))
 	assert.Equal(t, acts, count(t, store, "SELECT COUNT(*) FROM moderation_log"),
 		"a request that changes nothing is not an act")
 	exactCounts(t, store)
@@ -134,9 +135,9 @@ func TestModeration_isExactAmongWriters(t *testing.T) {
 				var err error
 				switch (i + n) % 4 {
 				case 0:
-					err = store.RemoveContent(ctx, mod.ID, commentTarget(c), "Spam.")
+					err = moderation.New(store).RemoveContent(ctx, mod.ID, commentTarget(c), "Spam.")
 				case 1:
-					err = store.ReinstateContent(ctx, mod.ID, commentTarget(c), "No spam.")
+					err = moderation.New(store).ReinstateContent(ctx, mod.ID, commentTarget(c), "No spam.")
 				case 2:
 					err = store.DeleteComment(ctx, c)
 				default:
@@ -181,26 +182,26 @@ func TestModeration_rejectsActsOnOneself(t *testing.T) {
 		p := newPost(t, store, own)
 		c := newComment(t, store, own, p, nil)
 		report := reported(t, store, ada, commentTarget(c))
-		forbidden(t, store.ClaimReport(ctx, own.ID, report), "claim")
+		forbidden(t, moderation.New(store).ClaimReport(ctx, own.ID, report), "claim")
 		for _, outcome := range []string{models.OutcomeDismissed, models.OutcomeRemoved} {
 			verdict := models.Verdict{Outcome: outcome, Note: "x"}
-			forbidden(t, store.ResolveReport(ctx, own.ID, report, verdict), outcome)
+			forbidden(t, moderation.New(store).ResolveReport(ctx, own.ID, report, verdict), outcome)
 		}
-		forbidden(t, must1(store.ReportsOf(ctx, own.ID, report, 0, 10)), "reporters")
-		assert.Len(t, must(store.ReportsOf(ctx, admin.ID, report, 0, 10)), 1)
-		require.NoError(t, store.RemoveContent(ctx, admin.ID, postTarget(p), "Spam."))
-		require.NoError(t, store.RemoveContent(ctx, admin.ID, commentTarget(c), "Spam."))
-		forbidden(t, store.ReinstateContent(ctx, own.ID, postTarget(p), "x"), "restore")
-		forbidden(t, store.ReinstateContent(ctx, own.ID, commentTarget(c), "x"), "restore")
+		forbidden(t, must1(moderation.New(store).ReportsOf(ctx, own.ID, report, 0, 10)), "reporters")
+		assert.Len(t, must(moderation.New(store).ReportsOf(ctx, admin.ID, report, 0, 10)), 1)
+		require.NoError(t, moderation.New(store).RemoveContent(ctx, admin.ID, postTarget(p), "Spam."))
+		require.NoError(t, moderation.New(store).RemoveContent(ctx, admin.ID, commentTarget(c), "Spam."))
+		forbidden(t, moderation.New(store).ReinstateContent(ctx, own.ID, postTarget(p), "x"), "restore")
+		forbidden(t, moderation.New(store).ReinstateContent(ctx, own.ID, commentTarget(c), "x"), "restore")
 
 		for what, ring := range map[string]*models.LikeRing{
 			"author": {AuthorID: own.ID, Members: []models.RingMember{{UserID: ada.ID}}},
 			"member": {AuthorID: ada.ID, Members: []models.RingMember{{UserID: own.ID}}},
 		} {
 			ring.FirstAt, ring.LastAt = past, past
-			must(store.SaveRing(ctx, ring))
-			forbidden(t, store.DismissRing(ctx, own.ID, ring.ID, "x"), what)
-			forbidden(t, must1(store.VoidRing(ctx, own.ID, ring.ID, "x")), what)
+			must(moderation.New(store).SaveRing(ctx, ring))
+			forbidden(t, moderation.New(store).DismissRing(ctx, own.ID, ring.ID, "x"), what)
+			forbidden(t, must1(moderation.New(store).VoidRing(ctx, own.ID, ring.ID, "x")), what)
 		}
 	}
 	assert.Equal(t, 4, count(t, store, "SELECT COUNT(*) FROM moderation_log WHERE actor_id<>0"))
@@ -220,7 +221,7 @@ func TestActs_endWithTheRole(t *testing.T) {
 		LastAt:   past,
 		Members:  []models.RingMember{{UserID: ada.ID}},
 	}
-	must(store.SaveRing(ctx, ring))
+	must(moderation.New(store).SaveRing(ctx, ring))
 	letter := must(
 		store.Pool().ExecContext(ctx, `
 				INSERT INTO dead_letters (digest, shard, epoch, seq, topic, topic_partition, topic_offset,
@@ -234,20 +235,23 @@ func TestActs_endWithTheRole(t *testing.T) {
 	root := newAdmin(t, store, "root")
 	demoted, banned := newModerator(t, store, "demoted"), newAdmin(t, store, "banned")
 	must(store.ChangeRole(ctx, root.ID, demoted.ID, models.RoleUser, "x"))
-	must(store.BanUser(ctx, root.ID, banned.ID, &models.Ban{Until: models.ForGood, Reason: "x"}))
+	must(moderation.New(store).BanUser(ctx, root.ID, banned.ID, &models.Ban{Until: models.ForGood, Reason: "x"}))
 	acts := count(t, store, "SELECT COUNT(*) FROM moderation_log WHERE actor_id<>0")
 	for _, actor := range []int64{demoted.ID, banned.ID, gone.ID, 999} {
 		for what, do := range map[string]func() error{
-			"delete":  func() error { return store.RemoveContent(ctx, actor, postTarget(p), "x") },
-			"restore": func() error { return store.ReinstateContent(ctx, actor, postTarget(p), "x") },
-			"pin":     func() error { return store.SetPostFlag(ctx, actor, p.ID, models.PostPinned, true, "x") },
-			"claim":   func() error { return store.ClaimReport(ctx, actor, report) },
+			"delete":  func() error { return moderation.New(store).RemoveContent(ctx, actor, postTarget(p), "x") },
+			"restore": func() error { return moderation.New(store).ReinstateContent(ctx, actor, postTarget(p), "x") },
+			"pin": func() error {
+				return moderation.New(store).SetPostFlag(ctx, actor, p.ID, models.PostPinned,
+					true, "x")
+			},
+			"claim": func() error { return moderation.New(store).ClaimReport(ctx, actor, report) },
 			"dismiss": func() error {
 				verdict := models.Verdict{Outcome: models.OutcomeDismissed, Note: "x"}
-				return store.ResolveReport(ctx, actor, report, verdict)
+				return moderation.New(store).ResolveReport(ctx, actor, report, verdict)
 			},
-			"ring": func() error { return store.DismissRing(ctx, actor, ring.ID, "x") },
-			"void": func() error { return must1(store.VoidRing(ctx, actor, ring.ID, "x")) },
+			"ring": func() error { return moderation.New(store).DismissRing(ctx, actor, ring.ID, "x") },
+			"void": func() error { return must1(moderation.New(store).VoidRing(ctx, actor, ring.ID, "x")) },
 			"letter": func() error {
 				return must1(store.ResolveDeadLetter(ctx, actor, letterID, models.Discarded, "x"))
 			},
@@ -256,12 +260,13 @@ func TestActs_endWithTheRole(t *testing.T) {
 				r := models.Reconciliation{ActorID: actor, TargetType: "post", TargetID: p.ID, Reason: "x"}
 				return store.LogReconcile(ctx, r, nil)
 			},
-			"all":       func() error { return must1(store.RemoveAll(ctx, actor, eve.ID, "x")) },
-			"all, gone": func() error { return must1(store.RemoveAll(ctx, actor, gone.ID, "x")) },
+			"all":       func() error { return must1(moderation.New(store).RemoveAll(ctx, actor, eve.ID, "x")) },
+			"all, gone": func() error { return must1(moderation.New(store).RemoveAll(ctx, actor, gone.ID, "x")) },
 			"ban": func() error {
-				return must1(store.BanUser(ctx, actor, eve.ID, &models.Ban{Until: models.ForGood, Reason: "x"}))
+				return must1(moderation.New(store).BanUser(ctx, actor, eve.ID, &models.Ban{Until: models.ForGood,
+					Reason: "x"}))
 			},
-			"unban": func() error { return store.UnbanUser(ctx, actor, eve.ID, "x") },
+			"unban": func() error { return moderation.New(store).UnbanUser(ctx, actor, eve.ID, "x") },
 		} {
 			forbidden(t, do(), fmt.Sprint(what, " by ", actor))
 		}
@@ -288,30 +293,33 @@ func TestModeration_doesNotOverruleHigherRoles(t *testing.T) {
 	ctx := t.Context()
 	eve, mod, admin := newUser(t, store, "eve"), newModerator(t, store, "mod"), newAdmin(t, store, "admin")
 	swept, p := newPost(t, store, eve), newPost(t, store, eve)
-	o := must(store.RemoveAll(ctx, admin.ID, eve.ID, "Spam."))
+	o := must(moderation.New(store).RemoveAll(ctx, admin.ID, eve.ID, "Spam."))
 	finish(t, store, o.ID)
 	later := newPost(t, store, eve)
-	require.NoError(t, store.RemoveContent(ctx, admin.ID, postTarget(later), "Spam."))
-	must(store.BanUser(ctx, mod.ID, eve.ID, &models.Ban{Until: models.ForGood, Reason: "x"}))
-	must(store.BanUser(ctx, admin.ID, eve.ID, &models.Ban{Until: models.ForGood, Reason: "x"}))
+	require.NoError(t, moderation.New(store).RemoveContent(ctx, admin.ID, postTarget(later), "Spam."))
+	must(moderation.New(store).BanUser(ctx, mod.ID, eve.ID, &models.Ban{Until: models.ForGood, Reason: "x"}))
+	must(moderation.New(store).BanUser(ctx, admin.ID, eve.ID, &models.Ban{Until: models.ForGood, Reason: "x"}))
 
-	forbidden(t, must1(store.UndoOperation(ctx, mod.ID, o.ID, "x")), "undo")
-	forbidden(t, store.ReinstateContent(ctx, mod.ID, postTarget(swept), "x"), "restore of the operation's")
-	forbidden(t, store.ReinstateContent(ctx, mod.ID, postTarget(later), "x"), "restore")
-	forbidden(t, store.UnbanUser(ctx, mod.ID, eve.ID, "x"), "unban")
+	forbidden(t, must1(moderation.New(store).UndoOperation(ctx, mod.ID, o.ID, "x")), "undo")
+	forbidden(t, moderation.New(store).ReinstateContent(ctx, mod.ID, postTarget(swept), "x"),
+		"restore of the operation's")
+	forbidden(t, moderation.New(store).ReinstateContent(ctx, mod.ID, postTarget(later), "x"), "restore")
+	forbidden(t, moderation.New(store).UnbanUser(ctx, mod.ID, eve.ID, "x"), "unban")
 	forbidden(
 		t,
-		must1(store.BanUser(ctx, mod.ID, eve.ID, &models.Ban{Until: time.Now().Add(time.Minute), Reason: "x"})),
+		must1(moderation.New(store).BanUser(ctx, mod.ID, eve.ID, &models.Ban{Until: time.Now().Add(time.Minute),
+			Reason: "x"})),
 		"a shorter ban",
 	)
-	require.NoError(t, store.RemoveContent(ctx, mod.ID, postTarget(p), "Illegal."))
-	forbidden(t, store.ReinstateContent(ctx, mod.ID, postTarget(p), "x"), "restore of what the operation had deleted")
+	require.NoError(t, moderation.New(store).RemoveContent(ctx, mod.ID, postTarget(p), "Illegal."))
+	forbidden(t, moderation.New(store).ReinstateContent(ctx, mod.ID, postTarget(p), "x"),
+		"restore of what the operation had deleted")
 
 	// What counts is what everybody is now.
 	require.NoError(t, store.SetRole(ctx, admin.ID, models.RoleModerator))
-	require.NoError(t, store.UnbanUser(ctx, mod.ID, eve.ID, "x"))
-	require.NoError(t, store.ReinstateContent(ctx, mod.ID, postTarget(later), "x"))
-	must(store.UndoOperation(ctx, mod.ID, o.ID, "x"))
+	require.NoError(t, moderation.New(store).UnbanUser(ctx, mod.ID, eve.ID, "x"))
+	require.NoError(t, moderation.New(store).ReinstateContent(ctx, mod.ID, postTarget(later), "x"))
+	must(moderation.New(store).UndoOperation(ctx, mod.ID, o.ID, "x"))
 	assert.Equal(t, 1, finish(t, store, o.ID))
 }
 
@@ -319,7 +327,7 @@ func TestActs_withoutAChangeAreNotLogged(t *testing.T) {
 	store := openStore(t)
 	ctx := t.Context()
 	eve, admin := newUser(t, store, "eve"), newAdmin(t, store, "admin")
-	require.NoError(t, store.UnbanUser(ctx, admin.ID, eve.ID, "x"))
+	require.NoError(t, moderation.New(store).UnbanUser(ctx, admin.ID, eve.ID, "x"))
 	ended, err := store.ChangeRole(ctx, admin.ID, eve.ID, models.RoleUser, "x")
 	require.NoError(t, err)
 	assert.Empty(t, ended)
@@ -333,10 +341,10 @@ func TestDeleteUser_doesNotCountBannedAdmins(t *testing.T) {
 	last := &models.User{Username: "last", Email: "last@example.org", PasswordHash: "x", Role: models.RoleAdmin}
 	require.NoError(t, store.CreateUser(ctx, last))
 	banned := newAdmin(t, store, "banned")
-	must(store.BanUser(ctx, last.ID, banned.ID, &models.Ban{Until: models.ForGood, Reason: "x"}))
+	must(moderation.New(store).BanUser(ctx, last.ID, banned.ID, &models.Ban{Until: models.ForGood, Reason: "x"}))
 	_, err := privacy.New(store).DeleteUser(ctx, last.ID, "x")
 	assert.Equal(t, models.CodeConflict, models.ErrorCode(err))
-	require.NoError(t, store.UnbanUser(ctx, last.ID, banned.ID, "x"))
+	require.NoError(t, moderation.New(store).UnbanUser(ctx, last.ID, banned.ID, "x"))
 	must(privacy.New(store).DeleteUser(ctx, last.ID, "x"))
 }
 
@@ -354,7 +362,7 @@ func TestSetPostFlag_boundsPinnedPosts(t *testing.T) {
 	}
 	exec(t, store, "UPDATE posts SET pinned=1 WHERE id>?", free[len(free)-1])
 	pin := func(mod, id int64, pinned bool) error {
-		return store.SetPostFlag(ctx, mod, id, models.PostPinned, pinned, "why")
+		return moderation.New(store).SetPostFlag(ctx, mod, id, models.PostPinned, pinned, "why")
 	}
 	results := make(chan error)
 	for i, id := range free {

@@ -11,6 +11,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/moderation"
 	"likewise/models/privacy"
 )
 
@@ -69,9 +70,9 @@ func contentOf(t *testing.T, store *db.DB) string {
 	return text
 }
 
-func step(t *testing.T, store *db.DB, id int64) db.OperationStep {
+func step(t *testing.T, store *db.DB, id int64) moderation.OperationStep {
 	t.Helper()
-	s, err := store.StepOperation(t.Context(), id)
+	s, err := moderation.New(store).StepOperation(t.Context(), id)
 	require.NoError(t, err)
 	return s
 }
@@ -85,14 +86,14 @@ func finish(t *testing.T, store *db.DB, id int64) int {
 	for range 3 {
 		group.Go(func() {
 			for {
-				s, err := store.StepOperation(context.Background(), id)
+				s, err := moderation.New(store).StepOperation(context.Background(), id)
 				if !assert.NoError(t, err) || s.Done {
 					return
 				}
 				mu.Lock()
 				changed += s.Changed
 				mu.Unlock()
-				assert.NoError(t, store.CloseStep(context.Background(), id, s))
+				assert.NoError(t, moderation.New(store).CloseStep(context.Background(), id, s))
 			}
 		})
 	}
@@ -110,10 +111,10 @@ func TestOperation_deletesAllAndIsUndoneExactly(t *testing.T) {
 	require.NoError(t, err)
 	posts := found.Posts
 	require.NoError(t, store.DeletePost(ctx, eve.ID, posts[0].ID))
-	require.NoError(t, store.RemoveContent(ctx, mod.ID, postTarget(&posts[1]), "Spam."))
+	require.NoError(t, moderation.New(store).RemoveContent(ctx, mod.ID, postTarget(&posts[1]), "Spam."))
 	before := contentOf(t, store)
 
-	o, err := store.RemoveAll(ctx, mod.ID, eve.ID, "All spam.")
+	o, err := moderation.New(store).RemoveAll(ctx, mod.ID, eve.ID, "All spam.")
 	require.NoError(t, err)
 	assert.Equal(t, models.OperationDeleting, o.State)
 	late := newPost(t, store, eve)
@@ -126,12 +127,12 @@ func TestOperation_deletesAllAndIsUndoneExactly(t *testing.T) {
 		"what comes after the request is left alone",
 	)
 	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM comments WHERE user_id=? AND status=1", eve.ID))
-	o, err = store.OperationByID(ctx, o.ID)
+	o, err = moderation.New(store).OperationByID(ctx, o.ID)
 	require.NoError(t, err)
 	assert.Equal(t, models.OperationDeleted, o.State)
 	assert.Equal(t, [2]int64{43, 230}, [2]int64{o.PostsDeleted, o.CommentsDeleted})
 	assert.NotNil(t, o.FinishedAt)
-	assert.Empty(t, must(store.OpenOperations(ctx, 10)))
+	assert.Empty(t, must(moderation.New(store).OpenOperations(ctx, 10)))
 	require.Error(t, must1(store.PostByID(ctx, 0, posts[5].ID)))
 	require.NoError(t, must1(store.PostByID(ctx, 0, other.ID)))
 
@@ -140,16 +141,16 @@ func TestOperation_deletesAllAndIsUndoneExactly(t *testing.T) {
 	_, err = store.Pool().ExecContext(ctx, "DELETE FROM post_terms WHERE post_id=?", late.ID)
 	require.NoError(t, err)
 	// One is restored by hand, and another operation finds nothing else.
-	require.NoError(t, store.ReinstateContent(ctx, mod.ID, postTarget(&posts[2]), "No spam."))
+	require.NoError(t, moderation.New(store).ReinstateContent(ctx, mod.ID, postTarget(&posts[2]), "No spam."))
 	for range 2 { // undoing again changes nothing
-		o, err = store.UndoOperation(ctx, mod.ID, o.ID, "It was somebody else.")
+		o, err = moderation.New(store).UndoOperation(ctx, mod.ID, o.ID, "It was somebody else.")
 		require.NoError(t, err)
 		assert.Equal(t, models.OperationUndoing, o.State)
 	}
 	assert.Equal(t, 272, finish(t, store, o.ID))
 	exactCounts(t, store)
 	assert.Equal(t, before, contentOf(t, store))
-	o, err = store.OperationByID(ctx, o.ID)
+	o, err = moderation.New(store).OperationByID(ctx, o.ID)
 	require.NoError(t, err)
 	assert.Equal(t, models.OperationUndone, o.State)
 	assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM moderation_log WHERE action='user.delete_content'"))
@@ -162,7 +163,7 @@ func TestOperation_isExactAtEveryStep(t *testing.T) {
 	eve, _ := spammer(t, store, 25, 120)
 	mod := newModerator(t, store, "mod")
 	before := contentOf(t, store)
-	o, err := store.RemoveAll(t.Context(), mod.ID, eve.ID, "All spam.")
+	o, err := moderation.New(store).RemoveAll(t.Context(), mod.ID, eve.ID, "All spam.")
 	require.NoError(t, err)
 	first := step(t, store, o.ID)
 	exactCounts(t, store)
@@ -171,14 +172,14 @@ func TestOperation_isExactAtEveryStep(t *testing.T) {
 	again := step(t, store, o.ID)
 	assert.Equal(t, first.Close, again.Close)
 	assert.Zero(t, again.Changed)
-	require.NoError(t, store.CloseStep(t.Context(), o.ID, again))
+	require.NoError(t, moderation.New(store).CloseStep(t.Context(), o.ID, again))
 	for i := range 2 {
 		s := step(t, store, o.ID)
 		require.False(t, s.Done, "step %d", i)
 		exactCounts(t, store)
-		require.NoError(t, store.CloseStep(t.Context(), o.ID, s))
+		require.NoError(t, moderation.New(store).CloseStep(t.Context(), o.ID, s))
 	}
-	_, err = store.UndoOperation(t.Context(), mod.ID, o.ID, "It was somebody else.")
+	_, err = moderation.New(store).UndoOperation(t.Context(), mod.ID, o.ID, "It was somebody else.")
 	require.NoError(t, err)
 	assert.Equal(t, 140, finish(t, store, o.ID))
 	exactCounts(t, store)
@@ -194,21 +195,21 @@ func TestOperation_reachesDeletedAccounts(t *testing.T) {
 	require.NoError(t, store.CreateUser(ctx, eve))
 	newPost(t, store, models.Author{ID: eve.ID})
 	must(privacy.New(store).DeleteUser(ctx, eve.ID, "x"))
-	o := must(store.RemoveAll(ctx, mod.ID, eve.ID, "Spam."))
+	o := must(moderation.New(store).RemoveAll(ctx, mod.ID, eve.ID, "Spam."))
 	assert.Equal(t, 1, finish(t, store, o.ID))
-	must(store.UndoOperation(ctx, mod2.ID, o.ID, "No spam."))
+	must(moderation.New(store).UndoOperation(ctx, mod2.ID, o.ID, "No spam."))
 	assert.Equal(t, 1, finish(t, store, o.ID))
 	for actor, code := range map[int64]models.Code{
 		mod2.ID: models.CodeForbidden,
 		mod.ID:  models.CodeForbidden,
 		eve.ID:  models.CodeForbidden,
 	} {
-		_, err := store.RemoveAll(ctx, actor, mod.ID, "Spam.")
+		_, err := moderation.New(store).RemoveAll(ctx, actor, mod.ID, "Spam.")
 		assert.Equal(t, code, models.ErrorCode(err), "%d", actor)
 	}
-	_, err := store.RemoveAll(ctx, mod.ID, 999, "Spam.")
+	_, err := moderation.New(store).RemoveAll(ctx, mod.ID, 999, "Spam.")
 	assert.Equal(t, models.CodeNotFound, models.ErrorCode(err))
-	_, err = store.UndoOperation(ctx, mod.ID, 999, "Spam.")
+	_, err = moderation.New(store).UndoOperation(ctx, mod.ID, 999, "Spam.")
 	assert.Equal(t, models.CodeNotFound, models.ErrorCode(err))
 }
 
@@ -236,18 +237,18 @@ func TestOperation_leavesDeletionsOfModerators(t *testing.T) {
 	kept, judged, plain := newPost(t, store, eve), newPost(t, store, eve), newPost(t, store, eve)
 	comment := newComment(t, store, eve, newPost(t, store, ada), nil)
 	report := reported(t, store, ada, postTarget(judged))
-	o := must(store.RemoveAll(ctx, mod.ID, eve.ID, "All spam."))
+	o := must(moderation.New(store).RemoveAll(ctx, mod.ID, eve.ID, "All spam."))
 	finish(t, store, o.ID)
-	require.NoError(t, store.RemoveContent(ctx, mod2.ID, postTarget(kept), "Illegal."))
-	require.NoError(t, store.RemoveContent(ctx, mod.ID, commentTarget(comment), "Illegal."))
-	require.NoError(t, store.ResolveReport(ctx, mod2.ID, report,
+	require.NoError(t, moderation.New(store).RemoveContent(ctx, mod2.ID, postTarget(kept), "Illegal."))
+	require.NoError(t, moderation.New(store).RemoveContent(ctx, mod.ID, commentTarget(comment), "Illegal."))
+	require.NoError(t, moderation.New(store).ResolveReport(ctx, mod2.ID, report,
 		models.Verdict{Outcome: models.OutcomeRemoved, Note: "Illegal."}))
 	assert.Equal(
 		t,
 		3,
 		count(t, store, "SELECT COUNT(*) FROM moderation_log WHERE action IN ('post.delete','comment.delete')"),
 	)
-	must(store.UndoOperation(ctx, mod.ID, o.ID, "No spam."))
+	must(moderation.New(store).UndoOperation(ctx, mod.ID, o.ID, "No spam."))
 	assert.Equal(t, 1, finish(t, store, o.ID))
 	assert.Equal(
 		t,
@@ -269,14 +270,14 @@ func TestOperation_keepsEarlierDeletions(t *testing.T) {
 	eve, mod := newUser(t, store, "eve"), newModerator(t, store, "mod")
 	p := newPost(t, store, eve)
 	require.NoError(t, store.DeletePost(ctx, eve.ID, p.ID))
-	o := must(store.RemoveAll(ctx, mod.ID, eve.ID, "All spam."))
+	o := must(moderation.New(store).RemoveAll(ctx, mod.ID, eve.ID, "All spam."))
 	forbidden(t, must1(store.RestorePost(ctx, eve.ID, p.ID)), "while it is at work")
 	finish(t, store, o.ID)
 	forbidden(t, must1(store.RestorePost(ctx, eve.ID, p.ID)), "when it is done")
 	later := newPost(t, store, eve)
 	require.NoError(t, store.DeletePost(ctx, eve.ID, later.ID))
 	require.NoError(t, must1(store.RestorePost(ctx, eve.ID, later.ID)), "it is not about what came later")
-	must(store.UndoOperation(ctx, mod.ID, o.ID, "No spam."))
+	must(moderation.New(store).UndoOperation(ctx, mod.ID, o.ID, "No spam."))
 	finish(t, store, o.ID)
 	require.NoError(t, must1(store.RestorePost(ctx, eve.ID, p.ID)))
 	exactCounts(t, store)

@@ -11,6 +11,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/moderation"
 	"likewise/models/search"
 )
 
@@ -86,7 +87,7 @@ func TestRevisions_areBoundedInNumber(t *testing.T) {
 		for i := range int64(edits) {
 			edit(t, store, target, ada.ID, i, fmt.Sprint("Edit ", i+1))
 			if i+1 == reported {
-				_, err := store.ReportContent(
+				_, err := moderation.New(store).ReportContent(
 					t.Context(),
 					reporter.ID,
 					models.NewReport{Target: target, Reason: "abuse"},
@@ -121,7 +122,7 @@ func TestReports_keepTheFirstReportedVersions(t *testing.T) {
 		for i := range int64(models.MaxReportedVersions + 3) {
 			for _, name := range []string{"a", "b"} {
 				reporter := newUser(t, store, fmt.Sprint(name, i))
-				_, err := store.ReportContent(
+				_, err := moderation.New(store).ReportContent(
 					t.Context(),
 					reporter.ID,
 					models.NewReport{Target: target, Reason: "abuse"},
@@ -130,7 +131,7 @@ func TestReports_keepTheFirstReportedVersions(t *testing.T) {
 			}
 			edit(t, store, target, ada.ID, i, fmt.Sprint("Edit ", i+1))
 		}
-		cases, err := store.ReportCases(t.Context(), models.CasesOpen, 0, 10)
+		cases, err := moderation.New(store).ReportCases(t.Context(), models.CasesOpen, 0, 10)
 		require.NoError(t, err)
 		require.Len(t, cases, 1)
 		assert.EqualValues(t, 2*(models.MaxReportedVersions+3), cases[0].ReportersCount)
@@ -196,7 +197,8 @@ func TestRedactVersion_overwritesTheTextEverywhere(t *testing.T) {
 			} else {
 				edit(t, store, target, ada.ID, 0, "My "+secret)
 			}
-			_, err := store.ReportContent(t.Context(), reporter.ID, models.NewReport{Target: target, Reason: "abuse"})
+			_, err := moderation.New(store).ReportContent(t.Context(), reporter.ID, models.NewReport{Target: target,
+				Reason: "abuse"})
 			require.NoError(t, err)
 			last := int64(1)
 			if !present {
@@ -204,12 +206,13 @@ func TestRedactVersion_overwritesTheTextEverywhere(t *testing.T) {
 				last = 2
 			}
 			require.NotEmpty(t, textLeft(t, store, secret))
-			require.NoError(t, store.RedactVersion(t.Context(), mod.ID, target, 1, "It has an address."))
+			require.NoError(t, moderation.New(store).RedactVersion(t.Context(), mod.ID, target, 1,
+				"It has an address."))
 			assert.Empty(t, textLeft(t, store, secret))
 			assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM moderation_log"))
 			require.NoError(
 				t,
-				store.RedactVersion(t.Context(), mod.ID, target, 1, "Again."),
+				moderation.New(store).RedactVersion(t.Context(), mod.ID, target, 1, "Again."),
 				"it is redacted: nothing changes",
 			)
 			assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM moderation_log"))
@@ -219,7 +222,7 @@ func TestRedactVersion_overwritesTheTextEverywhere(t *testing.T) {
 			assert.NotNil(t, r.RedactedAt)
 			assert.Empty(t, r.Title+r.Content)
 			assert.Equal(t, ada.Username, r.Editor.Username, "who wrote it stays")
-			cases, err := store.ReportCases(t.Context(), models.CasesOpen, 0, 10)
+			cases, err := moderation.New(store).ReportCases(t.Context(), models.CasesOpen, 0, 10)
 			require.NoError(t, err)
 			assert.Equal(t, []models.ReportedVersion{{Version: 1, Reports: 1, Missing: true}}, cases[0].Reported)
 			if !present {
@@ -250,7 +253,7 @@ func TestRedactVersion_refuses(t *testing.T) {
 		mod, bob := newUser(t, store, "mod"), newUser(t, store, "bob")
 		exec(t, store, "UPDATE users SET role=? WHERE id IN (?,?)", models.RoleModerator, mod.ID, ada.ID)
 		redact := func(as models.Author, version int64, reason string) models.Code {
-			if err := store.RedactVersion(t.Context(), as.ID, target, version, reason); err != nil {
+			if err := moderation.New(store).RedactVersion(t.Context(), as.ID, target, version, reason); err != nil {
 				return models.ErrorCode(err)
 			}
 			return ""
@@ -260,7 +263,7 @@ func TestRedactVersion_refuses(t *testing.T) {
 		assert.Equal(t, models.CodeInvalid, redact(mod, 0, " "))
 		assert.Equal(t, models.CodeNotFound, redact(mod, 1, "Hm."))
 		request := func(as models.Author, version int64) (*models.Redaction, models.Code) {
-			r, err := store.RequestRedaction(t.Context(), as.ID, target, version, "It has my address.")
+			r, err := moderation.New(store).RequestRedaction(t.Context(), as.ID, target, version, "It has my address.")
 			if err != nil {
 				return nil, models.ErrorCode(err)
 			}
@@ -276,7 +279,8 @@ func TestRedactVersion_refuses(t *testing.T) {
 		require.Empty(t, code)
 		assert.Equal(t, first, again)
 		resolve := func(as models.Author, outcome string) models.Code {
-			if err := store.ResolveRedaction(t.Context(), as.ID, first.ID, outcome, "Decided."); err != nil {
+			if err := moderation.New(store).ResolveRedaction(t.Context(), as.ID, first.ID, outcome,
+				"Decided."); err != nil {
 				return models.ErrorCode(err)
 			}
 			return ""
@@ -291,12 +295,13 @@ func TestRedactVersion_refuses(t *testing.T) {
 		require.Empty(t, code, "a declined request can be made again")
 		require.NoError(
 			t,
-			store.ResolveRedaction(t.Context(), mod.ID, second.ID, models.OutcomeRedacted, "It has an address."),
+			moderation.New(store).ResolveRedaction(t.Context(), mod.ID, second.ID, models.OutcomeRedacted,
+				"It has an address."),
 		)
 		assert.Equal(t, models.RedactedText, text(t, store, target))
 		_, code = request(ada, 0)
 		assert.Equal(t, models.CodeConflict, code)
-		mine, err := store.RedactionsBy(t.Context(), ada.ID, 0, 10)
+		mine, err := moderation.New(store).RedactionsBy(t.Context(), ada.ID, 0, 10)
 		require.NoError(t, err)
 		require.Len(t, mine, 2)
 		assert.Equal(t, "redacted It has an address.", *mine[0].Outcome+" "+mine[0].Note)
@@ -329,7 +334,7 @@ func TestPurgeContent_leavesNothingToRead(t *testing.T) {
 			}
 		},
 		"deleted by a moderator": func(t *testing.T, store *db.DB, _, mod models.Author, target models.Target) {
-			require.NoError(t, store.RemoveContent(t.Context(), mod.ID, target, "Spam."))
+			require.NoError(t, moderation.New(store).RemoveContent(t.Context(), mod.ID, target, "Spam."))
 		},
 		"deleted by an operation": func(t *testing.T, store *db.DB, ada, mod models.Author, _ models.Target) {
 			removeAll(t, store, mod.ID, ada.ID)
@@ -355,24 +360,24 @@ func TestPurgeContent_leavesNothingToRead(t *testing.T) {
 				}
 				_, err := store.SetLike(t.Context(), target, reporter.ID, true)
 				require.NoError(t, err)
-				_, err = store.ReportContent(
+				_, err = moderation.New(store).ReportContent(
 					t.Context(),
 					reporter.ID,
 					models.NewReport{Target: target, Reason: "illegal", Detail: "It says " + secret},
 				)
 				require.NoError(t, err)
-				_, err = store.RequestRedaction(t.Context(), ada.ID, target, 0, "It says "+secret)
+				_, err = moderation.New(store).RequestRedaction(t.Context(), ada.ID, target, 0, "It says "+secret)
 				require.NoError(t, err)
 				before(t, store, ada, mod, target)
 				require.NotEmpty(t, textLeft(t, store, secret))
 				assert.Equal(
 					t,
 					models.CodeForbidden,
-					models.ErrorCode(store.PurgeContent(t.Context(), mod.ID, target, "Illegal.")),
+					models.ErrorCode(moderation.New(store).PurgeContent(t.Context(), mod.ID, target, "Illegal.")),
 				)
-				require.NoError(t, store.PurgeContent(t.Context(), admin.ID, target, "Illegal."))
+				require.NoError(t, moderation.New(store).PurgeContent(t.Context(), admin.ID, target, "Illegal."))
 				acts := count(t, store, "SELECT COUNT(*) FROM moderation_log")
-				require.NoError(t, store.PurgeContent(t.Context(), admin.ID, target, "Again."))
+				require.NoError(t, moderation.New(store).PurgeContent(t.Context(), admin.ID, target, "Again."))
 				assert.Equal(t, acts, count(t, store, "SELECT COUNT(*) FROM moderation_log"))
 
 				assert.Empty(t, textLeft(t, store, secret))
@@ -381,7 +386,7 @@ func TestPurgeContent_leavesNothingToRead(t *testing.T) {
 				assert.Equal(
 					t,
 					models.CodeConflict,
-					models.ErrorCode(store.ReinstateContent(t.Context(), admin.ID, target, "Back.")),
+					models.ErrorCode(moderation.New(store).ReinstateContent(t.Context(), admin.ID, target, "Back.")),
 				)
 				if target.Kind == models.KindPost {
 					_, err = store.RestorePost(t.Context(), ada.ID, target.ID)
@@ -419,7 +424,7 @@ func TestPurgeContent_leavesNothingToRead(t *testing.T) {
 // removeAll carries an operation out that deletes all that a user wrote.
 func removeAll(t *testing.T, store *db.DB, actor, userID int64) {
 	t.Helper()
-	o, err := store.RemoveAll(t.Context(), actor, userID, "Spam.")
+	o, err := moderation.New(store).RemoveAll(t.Context(), actor, userID, "Spam.")
 	require.NoError(t, err)
 	workOff(t, store, o.ID)
 }
@@ -428,7 +433,7 @@ func removeAll(t *testing.T, store *db.DB, actor, userID int64) {
 func undoAll(t *testing.T, store *db.DB, actor int64) {
 	t.Helper()
 	for id := range int64(count(t, store, "SELECT COUNT(*) FROM content_operations")) {
-		_, err := store.UndoOperation(t.Context(), actor, id+1, "A mistake.")
+		_, err := moderation.New(store).UndoOperation(t.Context(), actor, id+1, "A mistake.")
 		require.NoError(t, err)
 		workOff(t, store, id+1)
 	}
@@ -437,9 +442,9 @@ func undoAll(t *testing.T, store *db.DB, actor int64) {
 func workOff(t *testing.T, store *db.DB, id int64) {
 	t.Helper()
 	for {
-		step, err := store.StepOperation(t.Context(), id)
+		step, err := moderation.New(store).StepOperation(t.Context(), id)
 		require.NoError(t, err)
-		require.NoError(t, store.CloseStep(t.Context(), id, step))
+		require.NoError(t, moderation.New(store).CloseStep(t.Context(), id, step))
 		if step.Done {
 			return
 		}

@@ -18,11 +18,11 @@ func askClosing(tx *Tx, kind models.TargetKind, ids []int64, d models.Deletion) 
 		return nil
 	}
 	tx.CloseAfter(kind, ids)
-	return recordClosings(tx, kind, ids, d.At, false)
+	return RecordClosings(tx, kind, ids, d.At, false)
 }
 
-// recordClosings records deletions for the gate. told means that their targets were closed once, at the time at.
-func recordClosings(tx *Tx, kind models.TargetKind, ids []int64, at time.Time, told bool) error {
+// RecordClosings records deletions for the gate. told means that their targets were closed once, at the time at.
+func RecordClosings(tx *Tx, kind models.TargetKind, ids []int64, at time.Time, told bool) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -173,9 +173,9 @@ type Reference struct {
 // are described by a Reference. It is for Options.
 type Describe func(tx *Tx, a Announcement) (map[int64]Described, error)
 
-// redactEvents removes an object's text from the events about it, delivered or not, and from what endpoints answered.
+// RedactEvents removes an object's text from the events about it, delivered or not, and from what endpoints answered.
 // The transaction holds the row of the object's post.
-func redactEvents(tx *Tx, target models.Target) error {
+func RedactEvents(tx *Tx, target models.Target) error {
 	const find = `
 		SELECT id
 		FROM webhook_events FORCE INDEX (idx_object)

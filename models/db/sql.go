@@ -77,8 +77,8 @@ func caseOf(values map[int64]int64, otherwise string) string {
 	return b.String()
 }
 
-// likeEscape escapes a text for LIKE.
-func likeEscape(text string) string {
+// LikeEscape escapes a text for LIKE.
+func LikeEscape(text string) string {
 	return strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`).Replace(text)
 }
 

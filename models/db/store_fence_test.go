@@ -10,12 +10,15 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/moderation"
 )
 
 func TestFence_admitsTheLatestHolderAlone(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
-	write := func(ctx context.Context, id int64) error { return store.SetRingMark(ctx, models.KindPost, id) }
+	write := func(ctx context.Context, id int64) error {
+		return moderation.New(store).SetRingMark(ctx, models.KindPost, id)
+	}
 	first, err := store.NextFence(t.Context(), "work")
 	require.NoError(t, err)
 	require.NoError(t, write(db.WithFence(t.Context(), "work", first), 1))
@@ -29,7 +32,7 @@ func TestFence_admitsTheLatestHolderAlone(t *testing.T) {
 	other, err := store.NextFence(t.Context(), "other")
 	require.NoError(t, err)
 	require.EqualValues(t, 1, other, "each lock has its own numbers")
-	id, _, err := store.RingMark(t.Context(), models.KindPost)
+	id, _, err := moderation.New(store).RingMark(t.Context(), models.KindPost)
 	require.NoError(t, err)
 	require.EqualValues(t, 4, id)
 }

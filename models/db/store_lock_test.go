@@ -15,6 +15,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/moderation"
 	"likewise/models/privacy"
 )
 
@@ -139,29 +140,42 @@ func TestModeration_queuesUnderAFlood(t *testing.T) {
 			return err
 		}
 	})
-	report, err := store.ReportContent(ctx, users[0].ID, models.NewReport{Target: target, Reason: "spam"})
+	report, err := moderation.New(store).ReportContent(ctx, users[0].ID, models.NewReport{Target: target,
+		Reason: "spam"})
 	require.NoError(t, err)
 	f.goOn(3, 0.2)
 	took := map[string]time.Duration{}
 	took["pin"] = act(
 		t,
 		"pin",
-		func() error { return store.SetPostFlag(ctx, mod.ID, post.ID, models.PostPinned, true, "why") },
+		func() error {
+			return moderation.New(store).SetPostFlag(ctx, mod.ID, post.ID, models.PostPinned, true, "why")
+		},
 	)
 	took["lock"] = act(
 		t,
 		"lock",
-		func() error { return store.SetPostFlag(ctx, mod.ID, post.ID, models.PostLocked, true, "why") },
+		func() error {
+			return moderation.New(store).SetPostFlag(ctx, mod.ID, post.ID, models.PostLocked, true, "why")
+		},
 	)
 	took["unlock"] = act(
 		t,
 		"unlock",
-		func() error { return store.SetPostFlag(ctx, mod.ID, post.ID, models.PostLocked, false, "why") },
+		func() error {
+			return moderation.New(store).SetPostFlag(ctx, mod.ID, post.ID, models.PostLocked, false, "why")
+		},
 	)
 	f.goOn(3, 0.3)
-	took["delete"] = act(t, "delete", func() error { return store.RemoveContent(ctx, mod.ID, target, "why") })
+	took["delete"] = act(t, "delete", func() error {
+		return moderation.New(store).RemoveContent(ctx, mod.ID, target,
+			"why")
+	})
 	f.goOn(1, 0.1)
-	took["restore"] = act(t, "restore", func() error { return store.ReinstateContent(ctx, mod.ID, target, "why") })
+	took["restore"] = act(t, "restore", func() error {
+		return moderation.New(store).ReinstateContent(ctx, mod.ID,
+			target, "why")
+	})
 	f.goOn(3, 0.2)
 	var caseID int64
 	require.NoError(
@@ -169,7 +183,8 @@ func TestModeration_queuesUnderAFlood(t *testing.T) {
 		store.Pool().QueryRowContext(ctx, "SELECT case_id FROM reports WHERE id=?", report.ID).Scan(&caseID),
 	)
 	took["decide"] = act(t, "decide", func() error {
-		err := store.ResolveReport(ctx, mod.ID, caseID, models.Verdict{Outcome: models.OutcomeRemoved, Note: "why"})
+		err := moderation.New(store).ResolveReport(ctx, mod.ID, caseID, models.Verdict{Outcome: models.OutcomeRemoved,
+			Note: "why"})
 		return err
 	})
 	f.goOn(1, 0.2)
@@ -262,7 +277,7 @@ func TestWriters_queue(t *testing.T) {
 				return err
 			},
 			func(random *rand.Rand) error {
-				return store.RemoveContent(
+				return moderation.New(store).RemoveContent(
 					t.Context(),
 					users[0].ID,
 					models.Target{Kind: models.KindPost, ID: post(random)},
@@ -270,7 +285,7 @@ func TestWriters_queue(t *testing.T) {
 				)
 			},
 			func(random *rand.Rand) error {
-				return store.ReinstateContent(
+				return moderation.New(store).ReinstateContent(
 					t.Context(),
 					users[0].ID,
 					models.Target{Kind: models.KindPost, ID: post(random)},
@@ -451,7 +466,7 @@ func TestWriters_queue(t *testing.T) {
 				return err
 			},
 			func(*rand.Rand) error {
-				_, err := store.BanUser(
+				_, err := moderation.New(store).BanUser(
 					t.Context(),
 					users[0].ID,
 					user.ID,
@@ -459,7 +474,9 @@ func TestWriters_queue(t *testing.T) {
 				)
 				return err
 			},
-			func(*rand.Rand) error { return store.UnbanUser(t.Context(), users[0].ID, user.ID, "why") },
+			func(*rand.Rand) error {
+				return moderation.New(store).UnbanUser(t.Context(), users[0].ID, user.ID, "why")
+			},
 			func(random *rand.Rand) error {
 				role := []models.Role{models.RoleUser, models.RoleAdmin}[random.IntN(2)]
 				_, err := store.ChangeRole(t.Context(), users[1].ID, users[3].ID, role, "why")
@@ -572,7 +589,7 @@ func TestWriters_queue(t *testing.T) {
 		one := func(random *rand.Rand) models.Target { return targets[random.IntN(2)] }
 		open := func() int64 { return int64(count(t, store, "SELECT COALESCE(MAX(id),0) FROM report_cases")) }
 		report := func(random *rand.Rand) error {
-			_, err := store.ReportContent(
+			_, err := moderation.New(store).ReportContent(
 				t.Context(),
 				users[random.IntN(len(users))].ID,
 				models.NewReport{Target: one(random), Reason: "spam"},
@@ -580,10 +597,10 @@ func TestWriters_queue(t *testing.T) {
 			return err
 		}
 		run(t, rounds(12), report, report, report,
-			func(*rand.Rand) error { return store.ClaimReport(t.Context(), users[0].ID, open()) },
+			func(*rand.Rand) error { return moderation.New(store).ClaimReport(t.Context(), users[0].ID, open()) },
 			func(random *rand.Rand) error {
 				outcome := []string{models.OutcomeDismissed, models.OutcomeRemoved}[random.IntN(2)]
-				err := store.ResolveReport(
+				err := moderation.New(store).ResolveReport(
 					t.Context(),
 					users[0].ID,
 					open(),
@@ -592,7 +609,7 @@ func TestWriters_queue(t *testing.T) {
 				return err
 			},
 			func(random *rand.Rand) error {
-				return store.ReinstateContent(t.Context(), users[1].ID, one(random), "why")
+				return moderation.New(store).ReinstateContent(t.Context(), users[1].ID, one(random), "why")
 			})
 		assert.Zero(t, count(t, store, `
 			SELECT COUNT(*)
@@ -622,11 +639,11 @@ func TestWriters_queue(t *testing.T) {
 		var batch sync.Mutex // positions follow each other
 		run(t, 8,
 			func(*rand.Rand) error {
-				_, err := store.RemoveAll(t.Context(), users[0].ID, users[2].ID, "why")
+				_, err := moderation.New(store).RemoveAll(t.Context(), users[0].ID, users[2].ID, "why")
 				return err
 			},
 			func(*rand.Rand) error {
-				_, err := store.UndoOperation(
+				_, err := moderation.New(store).UndoOperation(
 					t.Context(),
 					users[0].ID,
 					int64(count(t, store, "SELECT COALESCE(MAX(id),0) FROM content_operations")),
@@ -635,13 +652,13 @@ func TestWriters_queue(t *testing.T) {
 				return err
 			},
 			func(*rand.Rand) error {
-				ids, err := store.OpenOperations(t.Context(), 3)
+				ids, err := moderation.New(store).OpenOperations(t.Context(), 3)
 				for _, id := range ids {
-					step, err := store.StepOperation(t.Context(), id)
+					step, err := moderation.New(store).StepOperation(t.Context(), id)
 					if err != nil {
 						return err
 					}
-					if err := store.CloseStep(t.Context(), id, step); err != nil {
+					if err := moderation.New(store).CloseStep(t.Context(), id, step); err != nil {
 						return err
 					}
 				}
@@ -755,7 +772,7 @@ func TestWriters_queue(t *testing.T) {
 		store, users := setUp(t)
 		ring := func(random *rand.Rand) error {
 			at := time.Now().Add(time.Minute) // after what was judged
-			_, err := store.SaveRing(
+			_, err := moderation.New(store).SaveRing(
 				t.Context(),
 				&models.LikeRing{AuthorID: users[2].ID, Coincidences: 3, Occasions: 3, FirstAt: at, LastAt: at,
 					Members: []models.RingMember{{UserID: users[3].ID}, {UserID: users[4+random.IntN(4)].ID}}},
@@ -767,14 +784,16 @@ func TestWriters_queue(t *testing.T) {
 		require.NoError(t, store.SetRole(t.Context(), users[7].ID, models.RoleAdmin))
 		run(t, rounds(12), ring, ring,
 			func(*rand.Rand) error {
-				_, err := store.VoidRing(t.Context(), users[1].ID, latest(), "why")
+				_, err := moderation.New(store).VoidRing(t.Context(), users[1].ID, latest(), "why")
 				return err
 			},
 			func(*rand.Rand) error {
-				_, err := store.VoidRing(t.Context(), users[7].ID, latest(), "why")
+				_, err := moderation.New(store).VoidRing(t.Context(), users[7].ID, latest(), "why")
 				return err
 			},
-			func(*rand.Rand) error { return store.DismissRing(t.Context(), users[1].ID, latest(), "why") },
+			func(*rand.Rand) error {
+				return moderation.New(store).DismissRing(t.Context(), users[1].ID, latest(), "why")
+			},
 			func(*rand.Rand) error {
 				_, err := store.Follow(t.Context(), users[3].ID, users[7].ID)
 				return err

@@ -28,7 +28,8 @@ func Hold(ctx context.Context, bytes int) error {
 	return nil
 }
 
-func postSize(p *models.Post) int { return len(p.Content) + len(p.Excerpt) }
+// PostSize returns the bytes of a post in a page.
+func PostSize(p *models.Post) int { return len(p.Content) + len(p.Excerpt) }
 
 // noContent is the size function of rows that are short and of bounded length.
 func noContent[T any](*T) int { return 0 }
@@ -41,12 +42,12 @@ func commentSize(c *models.Comment) int {
 	return len(c.Content)
 }
 
-// scanPage reads rows of a list until their content, as size counts it, exceeds room bytes. left is the rest of room:
+// ScanPage reads rows of a list until their content, as size counts it, exceeds room bytes. left is the rest of room:
 // if it is negative, scanPage stopped before the end of the rows.
 //
 // JSON is not shorter than the content. So with room for PageBytes the page of JSON is full before the last of these
 // rows, and no client takes the last one for the end of the list.
-func scanPage[T any](read *gorm.DB, room int, size func(*T) int) (page []T, left int, err error) {
+func ScanPage[T any](read *gorm.DB, room int, size func(*T) int) (page []T, left int, err error) {
 	rows, err := read.Rows()
 	if err != nil {
 		return nil, 0, err
@@ -93,7 +94,7 @@ func (t *trail) order() string {
 func (t *trail) segment(after, until *models.ListKey) Conditions {
 	where := t.where.clone()
 	if t.time != "" {
-		if between, keys := keyRange(t.time, "FROM_UNIXTIME(?)", t.id, after, until); between != "" {
+		if between, keys := KeyRange(t.time, "FROM_UNIXTIME(?)", t.id, after, until); between != "" {
 			where.Add(between, keys...)
 		}
 		return where
@@ -107,10 +108,10 @@ func (t *trail) segment(after, until *models.ListKey) Conditions {
 	return where
 }
 
-// keyRange returns the condition that a row comes after one key and not after another, in the descending order of a
+// KeyRange returns the condition that a row comes after one key and not after another, in the descending order of a
 // column and then of id; "" without keys. value is the placeholder for a key's value. The condition is written as
 // ranges that do not overlap, so that the server reads nothing else from the index.
-func keyRange(column, value, id string, after, until *models.ListKey) (where string, args []any) {
+func KeyRange(column, value, id string, after, until *models.ListKey) (where string, args []any) {
 	var format string
 	switch {
 	case after == nil && until == nil:
@@ -171,7 +172,7 @@ func sift[T any](
 			return nil, nil, err
 		}
 		var rows []T
-		if rows, room, err = scanPage(query(t.segment(after, until), limit-len(page)), room, size); err != nil {
+		if rows, room, err = ScanPage(query(t.segment(after, until), limit-len(page)), room, size); err != nil {
 			return nil, nil, err
 		}
 		page = append(page, rows...)

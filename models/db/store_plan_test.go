@@ -20,6 +20,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/moderation"
 	"likewise/models/privacy"
 	"likewise/models/webhooks"
 )
@@ -116,7 +117,7 @@ func plan(method, name string, args ...any) planned {
 	return planned{method: method, name: name, call: func(ctx context.Context, s *db.DB) error {
 		in := []reflect.Value{reflect.ValueOf(ctx)}
 		var f reflect.Value
-		for _, store := range []any{s, webhooks.New(s), privacy.New(s)} {
+		for _, store := range []any{s, moderation.New(s), webhooks.New(s), privacy.New(s)} {
 			if f = reflect.ValueOf(store).MethodByName(method); f.IsValid() {
 				break
 			}
@@ -426,7 +427,7 @@ func plans() []planned {
 		p.sorts = status == models.CasesClaimed
 		add(p)
 	}
-	for _, q := range []db.ContentQuery{
+	for _, q := range []moderation.ContentQuery{
 		{}, {Status: models.StatusDeleted}, {AuthorID: 1}, {AuthorID: 1, Status: models.StatusNormal},
 		{Pinned: true}, {Locked: true}, {Reported: true}, {Text: "no such text"}, {Since: since}, {After: &middle},
 		{View: db.ViewSummary},

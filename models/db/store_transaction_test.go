@@ -50,14 +50,14 @@ func TestTransact_closesWhatItDeletes(t *testing.T) {
 	deletion := models.Deletion{At: s.Now(), By: models.Author{ID: author.ID}}
 	failed := errors.New("failed")
 	require.ErrorIs(t, s.Transact(ctx, func(tx *Tx) error {
-		_, err := hidePosts(tx, []int64{post.ID}, deletion)
+		_, err := HidePosts(tx, []int64{post.ID}, deletion)
 		return errors.Join(err, failed)
 	}), failed)
 	require.Empty(t, closed, "nothing is deleted")
 
 	runs := 0
 	require.NoError(t, s.Transact(ctx, func(tx *Tx) error {
-		if _, err := hidePosts(tx, []int64{post.ID}, deletion); err != nil {
+		if _, err := HidePosts(tx, []int64{post.ID}, deletion); err != nil {
 			return err
 		}
 		if runs++; runs == 1 {

@@ -16,6 +16,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/moderation"
 	"likewise/models/privacy"
 	"likewise/models/webhooks"
 )
@@ -94,7 +95,7 @@ func TestWebhookEvents_areWrittenWithWhatTheyTell(t *testing.T) {
 	told(t, store, w, &last, fmt.Sprintf(`comment.deleted %s {"id":%d,"post_id":%d}`, c, comment.ID, post.ID))
 	require.NoError(t, store.DeletePost(ctx, ada.ID, post.ID))
 	told(t, store, w, &last, fmt.Sprintf(`post.deleted %s {"id":%d}`, p, post.ID))
-	require.NoError(t, store.ReinstateContent(ctx, mod.ID, commentTarget(comment), "Fine."))
+	require.NoError(t, moderation.New(store).ReinstateContent(ctx, mod.ID, commentTarget(comment), "Fine."))
 	told(t, store, w, &last, fmt.Sprintf(`comment.restored %s {"id":%d,"post_id":%d}`, c, comment.ID, post.ID))
 	must(store.RestorePost(ctx, ada.ID, post.ID))
 	assert.Contains(t, told(t, store, w, &last, "post.restored "+p)[0], `"title":"Another"`)
@@ -102,19 +103,19 @@ func TestWebhookEvents_areWrittenWithWhatTheyTell(t *testing.T) {
 	report := reported(t, store, bob, postTarget(before))
 	r := fmt.Sprintf("report:%d", report)
 	assert.Contains(t, told(t, store, w, &last, "report.opened "+r)[0], `"outcome":null`)
-	must(store.ReportContent(ctx, mod.ID, models.NewReport{Target: postTarget(before), Reason: "spam"}))
+	must(moderation.New(store).ReportContent(ctx, mod.ID, models.NewReport{Target: postTarget(before), Reason: "spam"}))
 	told(t, store, w, &last)
-	require.NoError(t, store.ResolveReport(ctx, mod.ID, report,
+	require.NoError(t, moderation.New(store).ResolveReport(ctx, mod.ID, report,
 		models.Verdict{Outcome: models.OutcomeRemoved, Note: "A private note."}))
 	decided := told(t, store, w, &last, "post.deleted "+b, "report.decided "+r)[1]
 	assert.Contains(t, decided, `"outcome":"removed"`)
 	assert.NotContains(t, decided, "note")
 
 	ban := &models.Ban{Until: models.ForGood, Reason: "A private reason."}
-	must(store.BanUser(ctx, mod.ID, bob.ID, ban))
+	must(moderation.New(store).BanUser(ctx, mod.ID, bob.ID, ban))
 	told(t, store, w, &last, fmt.Sprintf(`user.banned user:%d {"id":%d,"username":"bob","display_name":null,`+
 		`"permanent":true,"until":null}`, bob.ID, bob.ID))
-	require.NoError(t, store.UnbanUser(ctx, mod.ID, bob.ID, "Enough."))
+	require.NoError(t, moderation.New(store).UnbanUser(ctx, mod.ID, bob.ID, "Enough."))
 	assert.Contains(t, told(t, store, w, &last, fmt.Sprintf("user.unbanned user:%d", bob.ID))[0], `"permanent":false`)
 
 	list, _ := webhookEvents(t, store, deletions.ID, 0)
@@ -137,18 +138,18 @@ func TestWebhookEvents_ofOperations(t *testing.T) {
 		newComment(t, store, ada, newPost(t, store, ada), nil)
 	}
 	w, last := newWebhook(t, store, mod), int64(0)
-	o := must(store.RemoveAll(t.Context(), mod.ID, ada.ID, "Spam."))
+	o := must(moderation.New(store).RemoveAll(t.Context(), mod.ID, ada.ID, "Spam."))
 	finish := func() {
 		for done := false; !done; {
-			step := must(store.StepOperation(t.Context(), o.ID))
-			require.NoError(t, store.CloseStep(t.Context(), o.ID, step))
+			step := must(moderation.New(store).StepOperation(t.Context(), o.ID))
+			require.NoError(t, moderation.New(store).CloseStep(t.Context(), o.ID, step))
 			done = step.Done
 		}
 	}
 	finish()
 	c, p := "comment.deleted", "post.deleted"
 	told(t, store, w, &last, c, c, c, p, p, p)
-	must(store.UndoOperation(t.Context(), mod.ID, o.ID, "Sorry."))
+	must(moderation.New(store).UndoOperation(t.Context(), mod.ID, o.ID, "Sorry."))
 	finish()
 	c, p = "comment.restored", "post.restored"
 	told(t, store, w, &last, c, c, c, p, p, p)
@@ -253,8 +254,8 @@ func TestWebhookEvents_loseWhatIsRedacted(t *testing.T) {
 		require.NoError(t, webhooks.New(store).RecordAttempt(ctx, w.ID, &deliveries[i], echo, 0))
 	}
 	require.NotEmpty(t, textLeft(t, store, "marimba"))
-	require.NoError(t, store.RedactVersion(ctx, mod.ID, postTarget(post), 0, "An address."))
-	require.NoError(t, store.PurgeContent(ctx, mod.ID, commentTarget(comment), "An address."))
+	require.NoError(t, moderation.New(store).RedactVersion(ctx, mod.ID, postTarget(post), 0, "An address."))
+	require.NoError(t, moderation.New(store).PurgeContent(ctx, mod.ID, commentTarget(comment), "An address."))
 	assert.Empty(t, textLeft(t, store, "marimba"))
 	assert.Empty(t, textLeft(t, store, "vibraphone"))
 	assert.Contains(t, textLeft(t, store, "celesta"), "webhook_events.data")
@@ -262,7 +263,7 @@ func TestWebhookEvents_loseWhatIsRedacted(t *testing.T) {
 	c := comment.ID
 	assert.Contains(t, list, fmt.Sprintf(`comment.created comment:%d {"id":%d,"redacted":true}`, c, c))
 
-	must(store.BanUser(ctx, mod.ID, ada.ID, &models.Ban{Until: models.ForGood, Reason: "Spam."}))
+	must(moderation.New(store).BanUser(ctx, mod.ID, ada.ID, &models.Ban{Until: models.ForGood, Reason: "Spam."}))
 	must(privacy.New(store).DeleteBannedUser(ctx, mod.ID, ada.ID, "Spam."))
 	must(privacy.New(store).PurgeUser(ctx, ada.ID))
 	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM webhook_events WHERE data LIKE '%xylophonist%'"))

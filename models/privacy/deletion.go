@@ -8,6 +8,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/moderation"
 	"likewise/models/webhooks"
 )
 
@@ -340,6 +341,6 @@ func deleteBanned(tx *db.Tx, actor int64, user *db.Standing, reason string) (end
 	}
 	return ended, db.LogModeration(tx, db.ModerationAct{
 		ActorID: actor, Action: "user.delete", TargetType: "user", TargetID: user.ID, Reason: reason,
-		Before: db.BanState(ban),
+		Before: moderation.BanState(ban),
 	})
 }

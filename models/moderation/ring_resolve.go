@@ -1,4 +1,4 @@
-package db
+package moderation
 
 import (
 	"context"
@@ -7,27 +7,28 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // DismissRing records that a moderator found nothing wrong with a ring. The likes that its members gave until now are
 // not reported again. DismissRing returns CodeNotFound if the ring does not exist, CodeConflict if it is resolved
 // already, and CodeForbidden if the actor is not a moderator, or is the author or a member.
-func (s *DB) DismissRing(ctx context.Context, actor, id int64, reason string) error {
+func (s *Store) DismissRing(ctx context.Context, actor, id int64, reason string) error {
 	resolution := ringResolution{models.RingDismissed, "like_ring.dismiss", reason}
-	return s.resolveRing(ctx, actor, id, resolution, func(*Tx) (map[string]any, error) { return nil, nil })
+	return s.resolveRing(ctx, actor, id, resolution, func(*db.Tx) (map[string]any, error) { return nil, nil })
 }
 
 // VoidRing requests that all likes are voided that the members of a ring gave since its first occasion (see VoidLikes),
 // and returns the requests. It skips members whose account is deleted, because their likes are voided anyway. It
 // returns CodeForbidden if the actor does not outrank a member, CodeUnavailable if the clock of likes cannot be read,
 // and the errors of DismissRing.
-func (s *DB) VoidRing(ctx context.Context, actor, id int64, reason string) (voids []LikeVoid, err error) {
+func (s *Store) VoidRing(ctx context.Context, actor, id int64, reason string) (voids []db.LikeVoid, err error) {
 	resolution := ringResolution{models.RingVoided, "like_ring.void", reason}
-	likeNow, err := s.voidingFrom(ctx)
+	likeNow, err := s.VoidingFrom(ctx)
 	if err != nil {
 		return nil, err
 	}
-	err = s.resolveRing(ctx, actor, id, resolution, func(tx *Tx) (map[string]any, error) {
+	err = s.resolveRing(ctx, actor, id, resolution, func(tx *db.Tx) (map[string]any, error) {
 		voids = voids[:0]
 		var members []struct {
 			UserID  int64
@@ -45,8 +46,8 @@ func (s *DB) VoidRing(ctx context.Context, actor, id int64, reason string) (void
 		var ids []int64
 		now := tx.Now
 		for _, m := range members {
-			v := LikeVoid{UserID: m.UserID, RequestedBy: actor, LikedSince: &m.FirstAt, Reason: reason}
-			err := voidLikes(tx, &v, now, likeNow)
+			v := db.LikeVoid{UserID: m.UserID, RequestedBy: actor, LikedSince: &m.FirstAt, Reason: reason}
+			err := db.VoidLikes(tx, &v, now, likeNow)
 			if models.ErrorCode(err) == models.CodeNotFound {
 				continue
 			}
@@ -60,7 +61,7 @@ func (s *DB) VoidRing(ctx context.Context, actor, id int64, reason string) (void
 	return voids, err
 }
 
-func ringMembers(tx *Tx, id int64) (users []int64, err error) {
+func ringMembers(tx *db.Tx, id int64) (users []int64, err error) {
 	err = tx.Raw(`
 		SELECT user_id
 		FROM like_ring_members
@@ -78,22 +79,22 @@ type ringResolution struct {
 }
 
 // resolveRing resolves an open ring. act does what the resolution requires and returns what the log has of it.
-func (s *DB) resolveRing(ctx context.Context, actor, id int64, r ringResolution,
-	act func(*Tx) (map[string]any, error),
+func (s *Store) resolveRing(ctx context.Context, actor, id int64, r ringResolution,
+	act func(*db.Tx) (map[string]any, error),
 ) error {
 	if err := models.ValidateReason(r.reason); err != nil {
 		return err
 	}
-	err := s.Transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
 		members, err := ringMembers(tx, id)
 		if err != nil {
 			return err
 		}
-		users, err := LockStandings(tx, append(slices.Clone(members), actor)...)
+		users, err := db.LockStandings(tx, append(slices.Clone(members), actor)...)
 		if err != nil {
 			return err
 		}
-		if err := RequireRole(tx, users[actor], models.RoleModerator); err != nil {
+		if err := db.RequireRole(tx, users[actor], models.RoleModerator); err != nil {
 			return err
 		}
 		if err := lockOpenRing(tx, actor, id); err != nil {
@@ -102,7 +103,7 @@ func (s *DB) resolveRing(ctx context.Context, actor, id int64, r ringResolution,
 		if now, err := ringMembers(tx, id); err != nil {
 			return err
 		} else if !slices.Equal(now, members) {
-			return ErrChangedMeanwhile // the ring grew before it was locked
+			return db.ErrChangedMeanwhile // the ring grew before it was locked
 		}
 		after, err := act(tx)
 		if err != nil {
@@ -119,7 +120,7 @@ func (s *DB) resolveRing(ctx context.Context, actor, id int64, r ringResolution,
 		if err := tx.Exec(update, r.status, tx.Now, actor, r.reason, id).Error; err != nil {
 			return err
 		}
-		return LogModeration(tx, ModerationAct{
+		return db.LogModeration(tx, db.ModerationAct{
 			ActorID: actor, Action: r.action, TargetType: "like_ring", TargetID: id, Reason: r.reason,
 			Before: map[string]any{"status": string(models.RingOpen)}, After: after,
 		})
@@ -132,7 +133,7 @@ func (s *DB) resolveRing(ctx context.Context, actor, id int64, r ringResolution,
 
 // lockOpenRing locks a ring that the actor is about to resolve. It returns an error if the ring does not exist, is
 // resolved already, or concerns the actor.
-func lockOpenRing(tx *Tx, actor, id int64) error {
+func lockOpenRing(tx *db.Tx, actor, id int64) error {
 	const query = `
 		SELECT status,
 			author_id=? OR EXISTS (
@@ -154,7 +155,7 @@ func lockOpenRing(tx *Tx, actor, id int64) error {
 	case read.RowsAffected == 0:
 		return errNoRing()
 	case ring.Own:
-		return errOwnCase()
+		return db.ErrOwnCase()
 	case ring.Status != models.RingOpen:
 		return models.Errorf(models.CodeConflict, "The ring was %s already.", ring.Status)
 	}

@@ -1,4 +1,4 @@
-package db
+package moderation
 
 import (
 	"context"
@@ -6,13 +6,14 @@ import (
 	"slices"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 const reportColumns = "r.id, k.target_type, k.target_id, r.reason, r.detail, r.created_at, k.outcome, k.resolved_at"
 
 // ReportContent reports a post or comment. A user has one report per open case: reporting again changes nothing and
 // returns the earlier report. CodeInvalid: a field breaks a rule. CodeNotFound: the target is deleted or never existed.
-func (s *DB) ReportContent(ctx context.Context, reporter int64, r models.NewReport) (*models.Report, error) {
+func (s *Store) ReportContent(ctx context.Context, reporter int64, r models.NewReport) (*models.Report, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
@@ -35,7 +36,7 @@ func (s *DB) ReportContent(ctx context.Context, reporter int64, r models.NewRepo
 		JOIN report_cases k ON k.id=r.case_id
 		WHERE r.case_id=? AND r.reporter_id=?`
 	var out models.Report
-	err := s.Transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
 		now := models.WholeSeconds(tx.Now)
 		caseID, err := openCase(tx, r.Target, now)
 		if err != nil {
@@ -67,10 +68,10 @@ func (s *DB) ReportContent(ctx context.Context, reporter int64, r models.NewRepo
 // reportedVersion returns the present version of a target, for a report of it: edits do not delete reported versions.
 // If the case keeps MaxReportedVersions others, it returns nil. The target's post is locked (see openCase), so that
 // later edits see the report. CodeNotFound: the target was deleted meanwhile.
-func reportedVersion(tx *Tx, caseID int64, target models.Target) (*int64, error) {
+func reportedVersion(tx *db.Tx, caseID int64, target models.Target) (*int64, error) {
 	find := `
 		SELECT version
-		FROM ` + TargetTables[target.Kind].Targets + `
+		FROM ` + db.TargetTables[target.Kind].Targets + `
 		WHERE id=? AND status=?`
 	const reported = `
 		SELECT DISTINCT version
@@ -95,8 +96,8 @@ func reportedVersion(tx *Tx, caseID int64, target models.Target) (*int64, error)
 }
 
 // ReportsBy lists the reports of a user, latest first: at most limit before the id (0 for the first page).
-func (s *DB) ReportsBy(ctx context.Context, reporter, before int64, limit int) ([]models.Report, error) {
-	where := Matching("r.reporter_id=?", reporter)
+func (s *Store) ReportsBy(ctx context.Context, reporter, before int64, limit int) ([]models.Report, error) {
+	where := db.Matching("r.reporter_id=?", reporter)
 	where.AddIf(before > 0, "r.id<?", before)
 	query := `
 		SELECT ` + reportColumns + `
@@ -116,9 +117,9 @@ func (s *DB) ReportsBy(ctx context.Context, reporter, before int64, limit int) (
 //
 // Authors do not learn who reported them. CodeForbidden: the viewer is the author of the target. CodeNotFound: the case
 // does not exist.
-func (s *DB) ReportsOf(ctx context.Context, viewer, caseID, after int64, limit int) ([]models.Reported, error) {
+func (s *Store) ReportsOf(ctx context.Context, viewer, caseID, after int64, limit int) ([]models.Reported, error) {
 	const query = `
-		SELECT r.id, ` + AuthorColumns + `, r.reason, r.detail, r.created_at
+		SELECT r.id, ` + db.AuthorColumns + `, r.reason, r.detail, r.created_at
 		FROM reports r FORCE INDEX (idx_case_id)
 		STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=r.reporter_id
 		WHERE r.case_id=? AND r.id>?

@@ -1,4 +1,4 @@
-package db
+package moderation
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 func errNoRedaction() *models.Error {
@@ -17,7 +18,7 @@ func errNoRedaction() *models.Error {
 // redactionQuery returns the query of the requests k whose ids the query keys selects.
 func redactionQuery(keys, order string) string {
 	return `
-		SELECT k.id, k.target_type, k.target_id, k.version, ` + AuthorColumns + `,
+		SELECT k.id, k.target_type, k.target_id, k.version, ` + db.AuthorColumns + `,
 			k.reason, k.requested_at, k.resolved_at, k.outcome, k.note,
 			d.id AS resolver_id, d.username AS resolver_username,
 			d.display_name AS resolver_display_name, d.avatar_url AS resolver_avatar_url,
@@ -34,12 +35,12 @@ func redactionQuery(keys, order string) string {
 
 // Redactions lists requests after an id (0 for the first page): open ones the earliest first, resolved ones the latest
 // first. One query.
-func (s *DB) Redactions(ctx context.Context, resolved bool, after int64, limit int) ([]models.Redaction, error) {
+func (s *Store) Redactions(ctx context.Context, resolved bool, after int64, limit int) ([]models.Redaction, error) {
 	open, order, later := "is_open=1", "ASC", ">"
 	if resolved {
 		open, order, later = "is_open IS NULL", "DESC", "<"
 	}
-	where := Matching(open)
+	where := db.Matching(open)
 	where.AddIf(after != 0, "id"+later+"?", after)
 	keys := `
 			SELECT id
@@ -57,8 +58,8 @@ func (s *DB) Redactions(ctx context.Context, resolved bool, after int64, limit i
 
 // RedactionsBy lists the requests of a user, latest first: at most limit before the id (0 for the first page). One
 // query.
-func (s *DB) RedactionsBy(ctx context.Context, requester, before int64, limit int) ([]models.Redaction, error) {
-	where := Matching("requested_by=?", requester)
+func (s *Store) RedactionsBy(ctx context.Context, requester, before int64, limit int) ([]models.Redaction, error) {
+	where := db.Matching("requested_by=?", requester)
 	where.AddIf(before != 0, "id<?", before)
 	keys := `
 			SELECT id
@@ -75,7 +76,7 @@ func (s *DB) RedactionsBy(ctx context.Context, requester, before int64, limit in
 }
 
 // RedactionByID reads a request. CodeNotFound: it does not exist.
-func (s *DB) RedactionByID(ctx context.Context, id int64) (*models.Redaction, error) {
+func (s *Store) RedactionByID(ctx context.Context, id int64) (*models.Redaction, error) {
 	return readRedaction(s.Read(ctx), id)
 }
 
@@ -94,7 +95,7 @@ func readRedaction(db *gorm.DB, id int64) (*models.Redaction, error) {
 // RequestRedaction requests that a version of the author's own post or comment, deleted or not, be redacted. As long as
 // the request is open, requesting it again changes nothing and returns the request that there is. CodeInvalid for the
 // reason; CodeNotFound if there is no such version, or the target is somebody else's; CodeConflict if it is redacted.
-func (s *DB) RequestRedaction(
+func (s *Store) RequestRedaction(
 	ctx context.Context, author int64, target models.Target, version int64, reason string,
 ) (r *models.Redaction, err error) {
 	if err := models.ValidateReason(reason); err != nil {
@@ -108,8 +109,8 @@ func (s *DB) RequestRedaction(
 		SELECT id
 		FROM redactions
 		WHERE is_open=1 AND target_type=? AND target_id=? AND version=?`
-	err = s.Transact(ctx, func(tx *Tx) error {
-		m, err := lockModerated(tx, target)
+	err = s.Transact(ctx, func(tx *db.Tx) error {
+		m, err := db.LockModerated(tx, target)
 		if err != nil {
 			return err
 		}
@@ -140,14 +141,14 @@ func (s *DB) RequestRedaction(
 }
 
 // isRedacted reports whether a version of m, which is target, has no text left. CodeNotFound: there is no such version.
-func isRedacted(tx *Tx, target models.Target, m *moderated, version int64) (bool, error) {
+func isRedacted(tx *db.Tx, target models.Target, m *db.Moderated, version int64) (bool, error) {
 	if m.Purged {
-		return false, errNoRevision()
+		return false, db.ErrNoRevision()
 	}
 	if version == m.Version {
 		return false, nil
 	}
-	table := RevisionTables[target.Kind]
+	table := db.RevisionTables[target.Kind]
 	query := `
 		SELECT redacted_at IS NOT NULL
 		FROM ` + table.Name + `
@@ -155,7 +156,7 @@ func isRedacted(tx *Tx, target models.Target, m *moderated, version int64) (bool
 	var redacted bool
 	read := tx.Raw(query, target.ID, version).Scan(&redacted)
 	if read.Error == nil && read.RowsAffected == 0 {
-		return false, errNoRevision()
+		return false, db.ErrNoRevision()
 	}
 	return redacted, read.Error
 }
@@ -164,14 +165,14 @@ func isRedacted(tx *Tx, target models.Target, m *moderated, version int64) (bool
 // the author's request if there is one. If it is the present version, RedactedText stands for it in a version of its
 // own. A version that is redacted stays as it is, and nothing is logged. CodeInvalid for the reason; CodeNotFound if
 // there is no such version; CodeForbidden if the actor is the author, or not a moderator by now.
-func (s *DB) RedactVersion(
+func (s *Store) RedactVersion(
 	ctx context.Context, actor int64, target models.Target, version int64, reason string,
 ) error {
 	if err := models.ValidateReason(reason); err != nil {
 		return err
 	}
-	err := s.Transact(ctx, func(tx *Tx) error {
-		if err := LockActor(tx, actor, models.RoleModerator); err != nil {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
+		if err := db.LockActor(tx, actor, models.RoleModerator); err != nil {
 			return err
 		}
 		return redact(tx, actor, target, version, reason)
@@ -183,13 +184,13 @@ func (s *DB) RedactVersion(
 }
 
 // redact does what RedactVersion describes.
-func redact(tx *Tx, actor int64, target models.Target, version int64, reason string) error {
-	m, err := lockModerated(tx, target)
+func redact(tx *db.Tx, actor int64, target models.Target, version int64, reason string) error {
+	m, err := db.LockModerated(tx, target)
 	if err != nil {
 		return err
 	}
 	if m.AuthorID == actor {
-		return errOwnCase()
+		return db.ErrOwnCase()
 	}
 	redacted, err := isRedacted(tx, target, m, version)
 	if err != nil {
@@ -209,33 +210,33 @@ func redact(tx *Tx, actor int64, target models.Target, version int64, reason str
 			return err
 		}
 	}
-	table := RevisionTables[target.Kind]
+	table := db.RevisionTables[target.Kind]
 	overwrite := `
 		UPDATE ` + table.Name + `
-		SET ` + table.noText + `, size=0, redacted_at=?
+		SET ` + table.NoText + `, size=0, redacted_at=?
 		WHERE ` + table.ID + `=? AND version=?`
 	if err := tx.Exec(overwrite, now, target.ID, version).Error; err != nil {
 		return err
 	}
-	if err := eraseImagesOf(tx, target); err != nil {
+	if err := db.EraseImagesOf(tx, target); err != nil {
 		return err
 	}
-	if err := redactEvents(tx, target); err != nil {
+	if err := db.RedactEvents(tx, target); err != nil {
 		return err
 	}
-	return LogModeration(tx, act(actor, "redact", target, reason,
+	return db.LogModeration(tx, act(actor, "redact", target, reason,
 		map[string]any{"version": version, "redacted": false}, map[string]any{"version": version, "redacted": true}))
 }
 
 // replaceByPlaceholder turns the present version of a target into an old one, and RedactedText into the present one. It
 // increments the version, so that an edit of the old text fails, and caches made of that text are not used.
-func replaceByPlaceholder(tx *Tx, target models.Target) error {
+func replaceByPlaceholder(tx *db.Tx, target models.Target) error {
 	const readCommentVersion = `
 		SELECT id, version, status
 		FROM comments
 		WHERE id=?`
 	const readPostText = `
-		SELECT p.id, p.title, p.content, ` + TagNames + ` AS tags, p.version, p.status, p.created_at
+		SELECT p.id, p.title, p.content, ` + db.TagNames + ` AS tags, p.version, p.status, p.created_at
 		FROM posts p
 		WHERE p.id=?`
 	if target.Kind == models.KindComment {
@@ -243,20 +244,19 @@ func replaceByPlaceholder(tx *Tx, target models.Target) error {
 		if err := tx.Raw(readCommentVersion, target.ID).Scan(&c).Error; err != nil {
 			return err
 		}
-		return replaceComment(tx, &c, 0, models.RedactedText)
+		return db.ReplaceComment(tx, &c, 0, models.RedactedText)
 	}
 	p := models.Post{}
 	if err := tx.Raw(readPostText, target.ID).Scan(&p).Error; err != nil {
 		return err
 	}
-	text := models.PostText{Title: models.RedactedText, Content: models.RedactedText}
-	return replacePost(tx, &p, 0, text, nil, tx.store.derive(text))
+	return db.RedactPost(tx, &p)
 }
 
 // ResolveRedaction ends a request: with OutcomeRedacted as RedactVersion does, with OutcomeDeclined by leaving the
 // text. The author reads the reason. CodeInvalid; CodeNotFound; CodeConflict if it is resolved; CodeForbidden if the
 // actor made the request, or is not a moderator by now.
-func (s *DB) ResolveRedaction(ctx context.Context, actor, id int64, outcome, reason string) error {
+func (s *Store) ResolveRedaction(ctx context.Context, actor, id int64, outcome, reason string) error {
 	var f models.FieldErrors
 	f.Check(outcome == models.OutcomeRedacted || outcome == models.OutcomeDeclined, "outcome",
 		models.NotOneOf(models.OutcomeRedacted, models.OutcomeDeclined))
@@ -273,8 +273,8 @@ func (s *DB) ResolveRedaction(ctx context.Context, actor, id int64, outcome, rea
 		UPDATE redactions
 		SET is_open=NULL, resolved_by=?, resolved_at=?, outcome=?, note=?
 		WHERE id=?`
-	err := s.Transact(ctx, func(tx *Tx) error {
-		if err := LockActor(tx, actor, models.RoleModerator); err != nil {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
+		if err := db.LockActor(tx, actor, models.RoleModerator); err != nil {
 			return err
 		}
 		r, err := readRedaction(tx.DB, id) // the fields that are used here never change
@@ -283,9 +283,9 @@ func (s *DB) ResolveRedaction(ctx context.Context, actor, id int64, outcome, rea
 		}
 		target := models.Target{Kind: r.TargetType, ID: r.TargetID}
 		if r.Requester.ID == actor {
-			return errOwnCase()
+			return db.ErrOwnCase()
 		}
-		if _, err := lockModerated(tx, target); err != nil {
+		if _, err := db.LockModerated(tx, target); err != nil {
 			return err
 		}
 		var open *bool
@@ -302,7 +302,7 @@ func (s *DB) ResolveRedaction(ctx context.Context, actor, id int64, outcome, rea
 			return err
 		}
 		after := map[string]any{"version": r.Version, "redaction_id": id}
-		return LogModeration(tx, act(actor, "decline_redaction", target, reason, nil, after))
+		return db.LogModeration(tx, act(actor, "decline_redaction", target, reason, nil, after))
 	})
 	if err != nil {
 		return fmt.Errorf("resolve redaction %d: %w", id, err)
@@ -319,23 +319,23 @@ func errPurged(kind models.TargetKind) *models.Error {
 // without text, so that ids, counts, likes and trees stay exact; it can never be restored. Comments on a post are
 // hidden with it and keep their texts. One that was purged stays as it is, and nothing is logged. CodeInvalid for the
 // reason; CodeNotFound if it was never there; CodeForbidden if the actor is the author, or not an admin by now.
-func (s *DB) PurgeContent(ctx context.Context, actor int64, target models.Target, reason string) error {
+func (s *Store) PurgeContent(ctx context.Context, actor int64, target models.Target, reason string) error {
 	if err := models.ValidateReason(reason); err != nil {
 		return err
 	}
-	err := s.Transact(ctx, func(tx *Tx) error {
-		if err := LockActor(tx, actor, models.RoleAdmin); err != nil {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
+		if err := db.LockActor(tx, actor, models.RoleAdmin); err != nil {
 			return err
 		}
-		m, err := lockModerated(tx, target)
+		m, err := db.LockModerated(tx, target)
 		if err == nil && m.AuthorID == actor {
-			err = errOwnCase()
+			err = db.ErrOwnCase()
 		}
 		if err != nil || m.Purged {
 			return err
 		}
 		if m.Status == models.StatusNormal {
-			if err := hide(tx, target, models.Deletion{At: tx.Now, By: models.Author{ID: actor},
+			if err := db.Hide(tx, target, models.Deletion{At: tx.Now, By: models.Author{ID: actor},
 				Reason: reason}); err != nil {
 				return err
 			}
@@ -343,10 +343,10 @@ func (s *DB) PurgeContent(ctx context.Context, actor int64, target models.Target
 		if err := purge(tx, target, actor, reason, models.WholeSeconds(tx.Now)); err != nil {
 			return err
 		}
-		now := &moderated{Status: models.StatusDeleted, DeletedBy: actor}
-		after := now.state()
+		now := &db.Moderated{Status: models.StatusDeleted, DeletedBy: actor}
+		after := now.State()
 		after["purged"] = true
-		return LogModeration(tx, act(actor, "purge", target, reason, m.state(), after))
+		return db.LogModeration(tx, act(actor, "purge", target, reason, m.State(), after))
 	})
 	if err != nil {
 		return fmt.Errorf("purge %s: %w", target, err)
@@ -355,13 +355,13 @@ func (s *DB) PurgeContent(ctx context.Context, actor int64, target models.Target
 }
 
 // purge deletes the text of a deleted target whose post's row is held.
-func purge(tx *Tx, target models.Target, actor int64, reason string, now time.Time) error {
-	table := RevisionTables[target.Kind]
+func purge(tx *db.Tx, target models.Target, actor int64, reason string, now time.Time) error {
+	table := db.RevisionTables[target.Kind]
 	id, kind := target.ID, target.Kind
 	// The version is incremented, so that caches made of the text are not used.
 	empty := `
-		UPDATE ` + TargetTables[kind].Targets + `
-		SET ` + table.noPresentText + `, version=version+1, edited_by=0, purged=1,
+		UPDATE ` + db.TargetTables[kind].Targets + `
+		SET ` + table.NoPresentText + `, version=version+1, edited_by=0, purged=1,
 			deleted_at=?, deleted_by=?, delete_reason=?, operation_id=NULL, updated_at=updated_at
 		WHERE id=?`
 	deleteRevisions := `
@@ -389,10 +389,10 @@ func purge(tx *Tx, target models.Target, actor int64, reason string, now time.Ti
 	if err := tx.Exec(deleteRevisions, id).Error; err != nil {
 		return err
 	}
-	if err := eraseImageUses(tx, targetSubject(target)); err != nil {
+	if err := db.EraseImageUses(tx, db.TargetSubject(target)); err != nil {
 		return err
 	}
-	if err := redactEvents(tx, target); err != nil {
+	if err := db.RedactEvents(tx, target); err != nil {
 		return err
 	}
 	if kind == models.KindPost {
@@ -411,7 +411,7 @@ func purge(tx *Tx, target models.Target, actor int64, reason string, now time.Ti
 		emptyReports := `
 			UPDATE reports
 			SET detail=''
-			WHERE case_id IN (` + JoinIDs(cases) + `)`
+			WHERE case_id IN (` + db.JoinIDs(cases) + `)`
 		if err := tx.Exec(emptyReports).Error; err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-package db
+package moderation
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // caseSize is the size of the texts of a case, in bytes.
@@ -21,7 +22,7 @@ const maxExcerpt = 200 // characters
 // caseQuery returns the query of the cases k whose ids the query keys selects.
 func caseQuery(keys, order string) string {
 	return fmt.Sprintf(`
-		SELECT k.id, k.target_type, k.target_id, `+AuthorColumns+`, p.id AS post_id, p.title,
+		SELECT k.id, k.target_type, k.target_id, `+db.AuthorColumns+`, p.id AS post_id, p.title,
 			LEFT(COALESCE(c.content,p.content),%d) AS excerpt, COALESCE(c.content,p.content) AS content,
 			COALESCE(c.status,p.status) AS target_status, COALESCE(c.version,p.version) AS version,
 			k.reporters_count, k.first_at, k.last_at, k.claimed_until, k.resolved_at, k.outcome, k.note,
@@ -42,12 +43,12 @@ func caseQuery(keys, order string) string {
 // ReportCases lists cases after an id (0 for the first page), in four queries: at most limit, or fewer if their content
 // exceeds PageBytes. Open and claimed cases are listed the
 // earliest first, resolved ones the latest first.
-func (s *DB) ReportCases(
+func (s *Store) ReportCases(
 	ctx context.Context, status models.CaseStatus, after int64, limit int,
 ) ([]models.ReportCase, error) {
 	now := s.Now().UTC()
 	index, order, later := "idx_open", "ASC", ">"
-	var where Conditions
+	var where db.Conditions
 	switch status {
 	case models.CasesClaimed: // few, and not for long
 		index = "idx_claimed"
@@ -66,7 +67,7 @@ func (s *DB) ReportCases(
 			ORDER BY x.id ` + order + `
 			LIMIT ?`
 	read := s.Read(ctx).Raw(caseQuery(keys, order), append(where.Args, limit)...)
-	list, _, err := scanPage(read, PageBytes, caseSize)
+	list, _, err := db.ScanPage(read, db.PageBytes, caseSize)
 	if err != nil {
 		return nil, fmt.Errorf("list reports: %w", err)
 	}
@@ -74,7 +75,7 @@ func (s *DB) ReportCases(
 }
 
 // readReports counts the reports of cases by reason, and reads the reported versions.
-func (s *DB) readReports(ctx context.Context, list []models.ReportCase) error {
+func (s *Store) readReports(ctx context.Context, list []models.ReportCase) error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -85,7 +86,7 @@ func (s *DB) readReports(ctx context.Context, list []models.ReportCase) error {
 	count := `
 		SELECT case_id, reason, COUNT(*) AS n
 		FROM reports
-		WHERE case_id IN (` + JoinIDs(ids) + `)
+		WHERE case_id IN (` + db.JoinIDs(ids) + `)
 		GROUP BY case_id, reason
 		ORDER BY NULL`
 	var rows []struct {
@@ -113,7 +114,7 @@ func (s *DB) readReports(ctx context.Context, list []models.ReportCase) error {
 		FROM (
 			SELECT case_id, version, COUNT(*) AS reports
 			FROM reports
-			WHERE case_id IN (` + JoinIDs(ids) + `) AND version IS NOT NULL
+			WHERE case_id IN (` + db.JoinIDs(ids) + `) AND version IS NOT NULL
 			GROUP BY case_id, version
 			ORDER BY NULL) v
 		STRAIGHT_JOIN report_cases k ON k.id=v.case_id
@@ -136,7 +137,7 @@ func (s *DB) readReports(ctx context.Context, list []models.ReportCase) error {
 }
 
 // readFirstReports reads the first reports of each case. at is the index of each case in list, by its id.
-func (s *DB) readFirstReports(ctx context.Context, list []models.ReportCase, at map[int64]int) error {
+func (s *Store) readFirstReports(ctx context.Context, list []models.ReportCase, at map[int64]int) error {
 	keys := make([]string, len(list))
 	for i, k := range list {
 		keys[i] = fmt.Sprintf(`(
@@ -147,7 +148,7 @@ func (s *DB) readFirstReports(ctx context.Context, list []models.ReportCase, at 
 				LIMIT %d)`, k.ID, models.CaseReports)
 	}
 	query := `
-		SELECT r.case_id, r.id, ` + AuthorColumns + `, r.reason, r.detail, r.created_at
+		SELECT r.case_id, r.id, ` + db.AuthorColumns + `, r.reason, r.detail, r.created_at
 		FROM (` + strings.Join(keys, `
 			UNION ALL
 			`) + `) o
@@ -169,7 +170,7 @@ func (s *DB) readFirstReports(ctx context.Context, list []models.ReportCase, at 
 }
 
 // OpenCases returns the number of cases that are not resolved, claimed or not, up to MaxOpenCases.
-func (s *DB) OpenCases(ctx context.Context) (int64, error) {
+func (s *Store) OpenCases(ctx context.Context) (int64, error) {
 	const query = `
 		SELECT COUNT(*)
 		FROM (
@@ -188,7 +189,7 @@ func (s *DB) OpenCases(ctx context.Context) (int64, error) {
 func errNoCase() *models.Error { return models.Errorf(models.CodeNotFound, "There is no such report.") }
 
 // ReportCaseByID reads a case. CodeNotFound: it does not exist.
-func (s *DB) ReportCaseByID(ctx context.Context, id int64) (*models.ReportCase, error) {
+func (s *Store) ReportCaseByID(ctx context.Context, id int64) (*models.ReportCase, error) {
 	var list []models.ReportCase
 	if err := s.Read(ctx).Raw(caseQuery("SELECT ? AS id", "ASC"), id).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("read report case %d: %w", id, err)
@@ -201,7 +202,7 @@ func (s *DB) ReportCaseByID(ctx context.Context, id int64) (*models.ReportCase, 
 
 // openCase returns the open case about a target; if there is none, it opens one. It locks the target's post first: two
 // concurrent INSERTs into the gap of a unique key would wait for each other.
-func openCase(tx *Tx, target models.Target, now time.Time) (id int64, err error) {
+func openCase(tx *db.Tx, target models.Target, now time.Time) (id int64, err error) {
 	const find = `
 		SELECT COALESCE(MAX(id),0)
 		FROM report_cases
@@ -209,7 +210,7 @@ func openCase(tx *Tx, target models.Target, now time.Time) (id int64, err error)
 	const insert = `
 		INSERT INTO report_cases (target_type, target_id, first_at, last_at)
 		VALUES (?,?,?,?)`
-	if err := lockTargetPost(tx, target); err != nil {
+	if err := db.LockTargetPost(tx, target); err != nil {
 		return 0, err
 	}
 	err = tx.Raw(find, target.Kind, target.ID).Scan(&id).Error
@@ -239,28 +240,28 @@ type lockedCase struct {
 }
 
 // notAbout returns CodeForbidden if the user is the author of the target.
-func (k *lockedCase) notAbout(db *gorm.DB, userID int64) error {
+func (k *lockedCase) notAbout(read *gorm.DB, userID int64) error {
 	query := `
 		SELECT COALESCE(MAX(user_id),0)
-		FROM ` + TargetTables[k.TargetType].Targets + `
+		FROM ` + db.TargetTables[k.TargetType].Targets + `
 		WHERE id=?`
 	var author int64
-	err := db.Raw(query, k.TargetID).Scan(&author).Error
+	err := read.Raw(query, k.TargetID).Scan(&author).Error
 	if err == nil && author == userID {
-		err = errOwnCase()
+		err = db.ErrOwnCase()
 	}
 	return err
 }
 
 // lockCase locks an open case for a moderator. CodeForbidden: the actor is not a moderator, or is the author of the
 // target. CodeConflict: the case is resolved, or claimed by another moderator.
-func lockCase(tx *Tx, actor, id int64) (*lockedCase, error) {
+func lockCase(tx *db.Tx, actor, id int64) (*lockedCase, error) {
 	const lock = `
 		SELECT target_type, target_id, is_open, COALESCE(claimed_by,0) AS claimed_by, claimed_until
 		FROM report_cases FORCE INDEX (PRIMARY)
 		WHERE id=?
 		FOR UPDATE`
-	if err := LockActor(tx, actor, models.RoleModerator); err != nil {
+	if err := db.LockActor(tx, actor, models.RoleModerator); err != nil {
 		return nil, err
 	}
 	var about lockedCase
@@ -270,7 +271,7 @@ func lockCase(tx *Tx, actor, id int64) (*lockedCase, error) {
 	if about.TargetID == 0 {
 		return nil, errNoCase()
 	}
-	if err := lockTargetPost(tx, models.Target{Kind: about.TargetType, ID: about.TargetID}); err != nil {
+	if err := db.LockTargetPost(tx, models.Target{Kind: about.TargetType, ID: about.TargetID}); err != nil {
 		return nil, err
 	}
 	var k lockedCase
@@ -301,12 +302,12 @@ func (k *lockedCase) claimed(now time.Time) bool {
 // ClaimReport reserves a case for a moderator for ClaimLife from now. CodeNotFound: the case does not exist.
 // CodeConflict: it is resolved, or claimed by another moderator. CodeForbidden: the actor is not a moderator, or is the
 // author of the target.
-func (s *DB) ClaimReport(ctx context.Context, actor, id int64) error {
+func (s *Store) ClaimReport(ctx context.Context, actor, id int64) error {
 	const update = `
 		UPDATE report_cases
 		SET claimed_by=?, claimed_until=?
 		WHERE id=?`
-	err := s.Transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
 		k, err := lockCase(tx, actor, id)
 		if err != nil {
 			return err
@@ -320,7 +321,7 @@ func (s *DB) ClaimReport(ctx context.Context, actor, id int64) error {
 		if k.claimed(now) {
 			before["claimed_until"] = k.ClaimedUntil.UTC()
 		}
-		return LogModeration(tx, ModerationAct{
+		return db.LogModeration(tx, db.ModerationAct{
 			ActorID: actor, Action: "report.claim", TargetType: "report", TargetID: id,
 			Before: before, After: map[string]any{"claimed_until": until},
 		})
@@ -333,7 +334,7 @@ func (s *DB) ClaimReport(ctx context.Context, actor, id int64) error {
 
 // ResolveReport ends a case and notifies all reporters in one transaction, which also deletes the target if that is the
 // outcome. CodeInvalid: a field breaks a rule. The other errors are those of ClaimReport.
-func (s *DB) ResolveReport(ctx context.Context, actor, id int64, r models.Verdict) error {
+func (s *Store) ResolveReport(ctx context.Context, actor, id int64, r models.Verdict) error {
 	if err := r.Validate(); err != nil {
 		return err
 	}
@@ -341,7 +342,7 @@ func (s *DB) ResolveReport(ctx context.Context, actor, id int64, r models.Verdic
 		UPDATE report_cases
 		SET is_open=NULL, claimed_until=NULL, resolved_by=?, resolved_at=?, outcome=?, note=?
 		WHERE id=?`
-	err := s.Transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
 		k, err := lockCase(tx, actor, id)
 		if err != nil {
 			return err
@@ -353,7 +354,7 @@ func (s *DB) ResolveReport(ctx context.Context, actor, id int64, r models.Verdic
 				return err
 			}
 			if after != nil {
-				if err := LogModeration(tx, act(actor, "delete", target, r.Note, before, after)); err != nil {
+				if err := db.LogModeration(tx, act(actor, "delete", target, r.Note, before, after)); err != nil {
 					return err
 				}
 			}
@@ -363,10 +364,10 @@ func (s *DB) ResolveReport(ctx context.Context, actor, id int64, r models.Verdic
 			return err
 		}
 		tx.Announce(models.ReportDecided, id)
-		if err := notifyReporters(tx, id, now); err != nil {
+		if err := db.NotifyReporters(tx, id, now); err != nil {
 			return err
 		}
-		return LogModeration(tx, ModerationAct{
+		return db.LogModeration(tx, db.ModerationAct{
 			ActorID: actor, Action: "report.resolve", TargetType: "report", TargetID: id, Reason: r.Note,
 			Before: map[string]any{"outcome": nil},
 			After:  map[string]any{"outcome": r.Outcome, "target_type": target.Kind, "target_id": target.ID},

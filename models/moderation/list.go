@@ -1,4 +1,4 @@
-package db
+package moderation
 
 import (
 	"context"
@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // ContentQuery selects the posts or comments that moderators list. A field with its zero value does not filter.
 type ContentQuery struct {
 	ViewerID     int64
-	View         PostView // of posts
+	View         db.PostView // of posts
 	Status       models.Status
 	AuthorID     int64
 	Text         string    // is contained in the title or content, without regard to case
@@ -29,8 +30,8 @@ type ContentQuery struct {
 const searchWindow = 5000
 
 // from returns the tables that the rows x of a kind are read from, and the conditions.
-func (q ContentQuery) from(kind models.TargetKind) (from string, where Conditions) {
-	table := TargetTables[kind].Targets
+func (q ContentQuery) from(kind models.TargetKind) (from string, where db.Conditions) {
+	table := db.TargetTables[kind].Targets
 	use := func(index string) string { return table + " x FORCE INDEX (" + index + ")" }
 	switch {
 	case q.Reported:
@@ -54,7 +55,7 @@ func (q ContentQuery) from(kind models.TargetKind) (from string, where Condition
 	where.AddIf(q.Status != 0, "x.status=?", q.Status)
 	where.AddIf(!q.Since.IsZero(), "x.created_at>=?", models.WholeSeconds(q.Since))
 	where.AddIf(!q.Until.IsZero(), "x.created_at<?", models.WholeSeconds(q.Until))
-	if after, args := keyRange("x.created_at", "FROM_UNIXTIME(?)", "x.id", q.After, nil); after != "" {
+	if after, args := db.KeyRange("x.created_at", "FROM_UNIXTIME(?)", "x.id", q.After, nil); after != "" {
 		where.Add(after, args...)
 	}
 	return from, where
@@ -74,7 +75,7 @@ func (q ContentQuery) keys(kind models.TargetKind, limit int) (query string, arg
 
 // window returns the rows in which the next page of the list looks for the text. rest is where the list continues after
 // them; nil at its end.
-func (s *DB) window(
+func (s *Store) window(
 	ctx context.Context, kind models.TargetKind, q ContentQuery,
 ) (ids []int64, rest *models.ListKey, err error) {
 	query, args := q.keys(kind, searchWindow)
@@ -106,7 +107,7 @@ type contentColumns struct {
 // listContent reads a page of a list. If it searches a text, rest is where the list continues after the rows that were
 // examined; nil if those were all.
 func listContent[T any](
-	ctx context.Context, s *DB, kind models.TargetKind, q ContentQuery, c contentColumns, size func(*T) int,
+	ctx context.Context, s *Store, kind models.TargetKind, q ContentQuery, c contentColumns, size func(*T) int,
 ) (items []T, rest *models.ListKey, err error) {
 	keys, args := q.keys(kind, q.Limit)
 	if q.Text != "" {
@@ -119,26 +120,26 @@ func listContent[T any](
 	query := `
 		SELECT ` + c.columns + moderationColumns(kind, c.alias) + `
 		FROM (` + keys + `) k
-		STRAIGHT_JOIN ` + TargetTables[kind].Targets + ` ` + c.alias + ` ON ` + c.alias + `.id=k.id
+		STRAIGHT_JOIN ` + db.TargetTables[kind].Targets + ` ` + c.alias + ` ON ` + c.alias + `.id=k.id
 		STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=` + c.alias + `.user_id
 		` + c.join + `
 		LEFT JOIN users d ON d.id=` + c.alias + `.deleted_by
 		ORDER BY k.created_at DESC, k.id DESC`
 	read := s.Read(ctx).Raw(query, append([]any{q.ViewerID}, args...)...)
-	items, _, err = scanPage(read, PageBytes, size)
+	items, _, err = db.ScanPage(read, db.PageBytes, size)
 	return items, rest, err
 }
 
 // search returns the query of the ids and times of those rows that contain the text, with its arguments.
 func (q ContentQuery) search(kind models.TargetKind, c contentColumns, ids []int64) (query string, args []any) {
-	like := "%" + likeEscape(q.Text) + "%"
+	like := "%" + db.LikeEscape(q.Text) + "%"
 	for range strings.Count(c.text, "?") {
 		args = append(args, like)
 	}
 	query = `
 			SELECT x.id, x.created_at
-			FROM ` + TargetTables[kind].Targets + ` x
-			WHERE x.id IN (` + JoinIDs(append(ids, 0)) + `) AND (` + c.text + `)
+			FROM ` + db.TargetTables[kind].Targets + ` x
+			WHERE x.id IN (` + db.JoinIDs(append(ids, 0)) + `) AND (` + c.text + `)
 			ORDER BY x.created_at DESC, x.id DESC
 			LIMIT ?`
 	return query, append(args, q.Limit)
@@ -158,20 +159,20 @@ func moderationColumns(kind models.TargetKind, alias string) string {
 		"x.", alias+".")
 }
 
-var commentModerated = "p.title AS post_title, " + CommentColumns
+var commentModerated = "p.title AS post_title, " + db.CommentColumns
 
 // ModeratedPosts lists posts, latest first. It takes one query, with a Text two. If fewer than Limit of the examined
 // posts have the Text, rest is where the list continues after them; otherwise it is nil.
-func (s *DB) ModeratedPosts(
+func (s *Store) ModeratedPosts(
 	ctx context.Context, q ContentQuery,
 ) (posts []models.ModeratedPost, rest *models.ListKey, err error) {
 	c := contentColumns{
 		alias:   "p",
-		columns: q.View.columns(),
-		join:    q.View.join(q.ViewerID),
+		columns: q.View.Columns(),
+		join:    q.View.Join(q.ViewerID),
 		text:    "x.title LIKE ? OR x.content LIKE ?",
 	}
-	size := func(p *models.ModeratedPost) int { return postSize(&p.Post) }
+	size := func(p *models.ModeratedPost) int { return db.PostSize(&p.Post) }
 	posts, rest, err = listContent(ctx, s, models.KindPost, q, c, size)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list posts for moderation: %w", err)
@@ -183,7 +184,7 @@ func (s *DB) ModeratedPosts(
 }
 
 // ModeratedComments lists comments as ModeratedPosts lists posts.
-func (s *DB) ModeratedComments(
+func (s *Store) ModeratedComments(
 	ctx context.Context, q ContentQuery,
 ) (comments []models.ModeratedComment, rest *models.ListKey, err error) {
 	c := contentColumns{
@@ -204,9 +205,9 @@ func (s *DB) ModeratedComments(
 }
 
 // ModeratedPost reads a post, deleted or not. CodeNotFound: it never existed.
-func (s *DB) ModeratedPost(ctx context.Context, viewer, id int64) (*models.ModeratedPost, error) {
+func (s *Store) ModeratedPost(ctx context.Context, viewer, id int64) (*models.ModeratedPost, error) {
 	query := `
-		SELECT ` + PostColumns + `, ` + FullColumns + moderationColumns(models.KindPost, "p") + `
+		SELECT ` + db.PostColumns + `, ` + db.FullColumns + moderationColumns(models.KindPost, "p") + `
 		FROM posts p
 		JOIN users u ON u.id=p.user_id
 		LEFT JOIN users d ON d.id=p.deleted_by
@@ -223,7 +224,7 @@ func (s *DB) ModeratedPost(ctx context.Context, viewer, id int64) (*models.Moder
 }
 
 // ModeratedComment reads a comment, deleted or not. CodeNotFound: it never existed.
-func (s *DB) ModeratedComment(ctx context.Context, viewer, id int64) (*models.ModeratedComment, error) {
+func (s *Store) ModeratedComment(ctx context.Context, viewer, id int64) (*models.ModeratedComment, error) {
 	query := `
 		SELECT ` + commentModerated + moderationColumns(models.KindComment, "c") + `
 		FROM comments c

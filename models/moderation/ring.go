@@ -1,4 +1,4 @@
-package db
+package moderation
 
 import (
 	"context"
@@ -11,11 +11,12 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // LastLikeID returns the highest row id of the likes of a kind of target; 0 if there is none.
-func (s *DB) LastLikeID(ctx context.Context, kind models.TargetKind) (int64, error) {
-	table := TargetTables[kind].Likes
+func (s *Store) LastLikeID(ctx context.Context, kind models.TargetKind) (int64, error) {
+	table := db.TargetTables[kind].Likes
 	query := `
 		SELECT COALESCE(MAX(id), 0)
 		FROM ` + table
@@ -27,17 +28,17 @@ func (s *DB) LastLikeID(ctx context.Context, kind models.TargetKind) (int64, err
 }
 
 // LikesBetween returns the likes of a kind with row ids above after, up to upTo, that were accepted since a time.
-func (s *DB) LikesBetween(ctx context.Context, kind models.TargetKind, after, upTo int64, since time.Time,
+func (s *Store) LikesBetween(ctx context.Context, kind models.TargetKind, after, upTo int64, since time.Time,
 ) ([]models.AuthoredLike, error) {
-	where := Matching("l.id>? AND l.id<=? AND l.created_at>=?", after, upTo, since)
-	return s.authoredLikes(ctx, kind, TargetTables[kind].Likes, where)
+	where := db.Matching("l.id>? AND l.id<=? AND l.created_at>=?", after, upTo, since)
+	return s.authoredLikes(ctx, kind, db.TargetTables[kind].Likes, where)
 }
 
 // LatestLikesOf returns those of the latest likes of a kind by a user that were accepted since a time. It examines at
 // most limit rows.
-func (s *DB) LatestLikesOf(ctx context.Context, kind models.TargetKind, userID int64, since time.Time, limit int,
+func (s *Store) LatestLikesOf(ctx context.Context, kind models.TargetKind, userID int64, since time.Time, limit int,
 ) ([]models.AuthoredLike, error) {
-	t := TargetTables[kind]
+	t := db.TargetTables[kind]
 	latest := fmt.Sprintf(`(
 			SELECT id, user_id, %s, created_at
 			FROM %s FORCE INDEX (idx_user_id)
@@ -45,13 +46,13 @@ func (s *DB) LatestLikesOf(ctx context.Context, kind models.TargetKind, userID i
 			ORDER BY id DESC
 			LIMIT %d
 		)`, t.Column, t.Likes, userID, limit)
-	return s.authoredLikes(ctx, kind, latest, Matching("l.created_at>=?", since))
+	return s.authoredLikes(ctx, kind, latest, db.Matching("l.created_at>=?", since))
 }
 
 // authoredLikes reads the likes l of a table that match where.
-func (s *DB) authoredLikes(ctx context.Context, kind models.TargetKind, table string, where Conditions,
+func (s *Store) authoredLikes(ctx context.Context, kind models.TargetKind, table string, where db.Conditions,
 ) ([]models.AuthoredLike, error) {
-	t := TargetTables[kind]
+	t := db.TargetTables[kind]
 	query := `
 		SELECT l.id AS row_id, l.user_id, l.` + t.Column + ` AS target_id, t.user_id AS author_id,
 			l.created_at AS liked_at
@@ -70,13 +71,13 @@ func (s *DB) authoredLikes(ctx context.Context, kind models.TargetKind, table st
 
 // RingMark returns the row id of the likes of a kind up to which the search for rings has come. ok is false if there
 // was no search yet.
-func (s *DB) RingMark(ctx context.Context, kind models.TargetKind) (id int64, ok bool, err error) {
+func (s *Store) RingMark(ctx context.Context, kind models.TargetKind) (id int64, ok bool, err error) {
 	const query = `
 		SELECT value
 		FROM settings
 		WHERE name=?`
 	var value []byte
-	err = s.guarded.QueryRowContext(ctx, query, ringMarkName(kind)).Scan(&value)
+	err = s.Read(ctx).Raw(query, ringMarkName(kind)).Row().Scan(&value)
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, false, nil
 	}
@@ -90,7 +91,7 @@ func (s *DB) RingMark(ctx context.Context, kind models.TargetKind) (id int64, ok
 }
 
 // SetRingMark stores the row id for RingMark.
-func (s *DB) SetRingMark(ctx context.Context, kind models.TargetKind, id int64) error {
+func (s *Store) SetRingMark(ctx context.Context, kind models.TargetKind, id int64) error {
 	const insert = `
 		INSERT INTO settings (name, value)
 		VALUES (?, ?)
@@ -105,12 +106,12 @@ func ringMarkName(kind models.TargetKind) string { return "rings_" + string(kind
 
 // JudgedUntil returns, for those users whose rings around an author a moderator has resolved, the time of the latest
 // resolution. Their likes up to that time are not reported again.
-func (s *DB) JudgedUntil(ctx context.Context, authorID int64, users []int64) (map[int64]time.Time, error) {
+func (s *Store) JudgedUntil(ctx context.Context, authorID int64, users []int64) (map[int64]time.Time, error) {
 	query := `
 		SELECT m.user_id, MAX(r.resolved_at) AS resolved_at
 		FROM like_rings r
 		JOIN like_ring_members m ON m.ring_id=r.id
-		WHERE r.author_id=? AND r.status<>? AND m.user_id IN (` + JoinIDs(users) + `)
+		WHERE r.author_id=? AND r.status<>? AND m.user_id IN (` + db.JoinIDs(users) + `)
 		GROUP BY m.user_id`
 	var rows []struct {
 		UserID     int64
@@ -129,12 +130,12 @@ func (s *DB) JudgedUntil(ctx context.Context, authorID int64, users []int64) (ma
 // SaveRing stores a report of a ring and sets ring.ID. If an open report of the same author has a member in common, the
 // ring replaces it. isNew reports whether there was none. A ring around an author without a row is not stored, nor is
 // one whose members were all judged since its last occasion.
-func (s *DB) SaveRing(ctx context.Context, ring *models.LikeRing) (isNew bool, err error) {
+func (s *Store) SaveRing(ctx context.Context, ring *models.LikeRing) (isNew bool, err error) {
 	evidence, err := json.Marshal(ring.Evidence)
 	if err != nil {
 		return false, fmt.Errorf("encode evidence: %w", err)
 	}
-	err = s.Transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *db.Tx) error {
 		isNew = false
 		const lockAuthor = `
 			SELECT id
@@ -175,12 +176,12 @@ func (s *DB) SaveRing(ctx context.Context, ring *models.LikeRing) (isNew bool, e
 
 // lockKnownRing locks the open report of the same author with a member in common and returns its id; 0 if there is
 // none. It waits for a moderator who is resolving the report, because a resolved report gets no more members.
-func lockKnownRing(tx *Tx, ring *models.LikeRing) (id int64, err error) {
+func lockKnownRing(tx *db.Tx, ring *models.LikeRing) (id int64, err error) {
 	find := `
 		SELECT r.id
 		FROM like_rings r
 		JOIN like_ring_members m ON m.ring_id=r.id
-		WHERE r.author_id=? AND r.status=? AND m.user_id IN (` + JoinIDs(ring.MemberIDs()) + `)
+		WHERE r.author_id=? AND r.status=? AND m.user_id IN (` + db.JoinIDs(ring.MemberIDs()) + `)
 		ORDER BY r.id
 		LIMIT 1`
 	var known []int64
@@ -197,25 +198,26 @@ func lockKnownRing(tx *Tx, ring *models.LikeRing) (id int64, err error) {
 		return 0, err
 	}
 	if status != models.RingOpen {
-		return 0, ErrChangedMeanwhile
+		return 0, db.ErrChangedMeanwhile
 	}
 	return known[0], nil
 }
 
 // isJudged reports whether moderators have resolved rings of all members since the ring's last occasion (see
 // JudgedUntil).
-func isJudged(tx *Tx, ring *models.LikeRing) (bool, error) {
+func isJudged(tx *db.Tx, ring *models.LikeRing) (bool, error) {
 	query := `
 		SELECT COUNT(DISTINCT m.user_id)
 		FROM like_rings r
 		JOIN like_ring_members m ON m.ring_id=r.id
-		WHERE r.author_id=? AND r.status<>? AND r.resolved_at>=? AND m.user_id IN (` + JoinIDs(ring.MemberIDs()) + `)`
+		WHERE r.author_id=? AND r.status<>? AND r.resolved_at>=?
+			AND m.user_id IN (` + db.JoinIDs(ring.MemberIDs()) + `)`
 	var judged int
 	err := tx.Raw(query, ring.AuthorID, models.RingOpen, ring.LastAt).Scan(&judged).Error
 	return judged == len(ring.Members), err
 }
 
-func insertRing(tx *Tx, ring *models.LikeRing, evidence []byte, now time.Time) error {
+func insertRing(tx *db.Tx, ring *models.LikeRing, evidence []byte, now time.Time) error {
 	const insert = `
 		INSERT INTO like_rings (author_id, coincidences, occasions, first_at, last_at, evidence, found_at)
 		VALUES (?, ?, ?, ?, ?, ?, ?)`
@@ -228,7 +230,7 @@ func insertRing(tx *Tx, ring *models.LikeRing, evidence []byte, now time.Time) e
 }
 
 // updateRing replaces a report. The period that is examined moves on, so the first time is kept.
-func updateRing(tx *Tx, ring *models.LikeRing, evidence []byte) error {
+func updateRing(tx *db.Tx, ring *models.LikeRing, evidence []byte) error {
 	const update = `
 		UPDATE like_rings
 		SET coincidences=?, occasions=?, first_at=LEAST(first_at,?), last_at=?, evidence=?
@@ -237,7 +239,7 @@ func updateRing(tx *Tx, ring *models.LikeRing, evidence []byte) error {
 		ring.Coincidences, ring.Occasions, ring.FirstAt, ring.LastAt, string(evidence), ring.ID).Error
 }
 
-func writeRingMembers(tx *Tx, ring *models.LikeRing) error {
+func writeRingMembers(tx *db.Tx, ring *models.LikeRing) error {
 	args := make([]any, 0, 4*len(ring.Members))
 	for _, m := range ring.Members {
 		args = append(args, ring.ID, m.UserID, m.Coincidences, m.Likes)
@@ -251,17 +253,17 @@ func writeRingMembers(tx *Tx, ring *models.LikeRing) error {
 
 // LikeRings lists the rings with a status, latest first, with members and evidence: at most limit with ids below before
 // (0 for the first page). It runs two queries.
-func (s *DB) LikeRings(
+func (s *Store) LikeRings(
 	ctx context.Context, status models.RingStatus, before int64, limit int,
 ) ([]models.LikeRing, error) {
-	where := Matching("r.status=?", status)
+	where := db.Matching("r.status=?", status)
 	where.AddIf(before > 0, "r.id<?", before)
 	return s.likeRings(ctx, where, limit)
 }
 
 // LikeRing reads one ring. If it does not exist, LikeRing returns CodeNotFound.
-func (s *DB) LikeRing(ctx context.Context, id int64) (*models.LikeRing, error) {
-	list, err := s.likeRings(ctx, Matching("r.id=?", id), 1)
+func (s *Store) LikeRing(ctx context.Context, id int64) (*models.LikeRing, error) {
+	list, err := s.likeRings(ctx, db.Matching("r.id=?", id), 1)
 	if err != nil {
 		return nil, err
 	}
@@ -273,7 +275,7 @@ func (s *DB) LikeRing(ctx context.Context, id int64) (*models.LikeRing, error) {
 
 func errNoRing() *models.Error { return models.Errorf(models.CodeNotFound, "There is no such ring.") }
 
-func (s *DB) likeRings(ctx context.Context, where Conditions, limit int) ([]models.LikeRing, error) {
+func (s *Store) likeRings(ctx context.Context, where db.Conditions, limit int) ([]models.LikeRing, error) {
 	query := `
 		SELECT r.id, r.author_id, COALESCE(u.username, '') AS author, r.coincidences, r.occasions,
 			r.first_at, r.last_at, r.evidence, r.found_at, r.status, r.resolved_at, r.resolved_by, r.reason
@@ -300,7 +302,7 @@ func (s *DB) likeRings(ctx context.Context, where Conditions, limit int) ([]mode
 		SELECT m.ring_id, m.user_id, COALESCE(u.username, '') AS username, m.coincidences, m.likes
 		FROM like_ring_members m
 		LEFT JOIN users u ON u.id=m.user_id
-		WHERE m.ring_id IN (` + JoinIDs(ids) + `)
+		WHERE m.ring_id IN (` + db.JoinIDs(ids) + `)
 		ORDER BY m.ring_id, m.coincidences DESC, m.user_id`
 	var members []models.RingMember
 	if err := s.Read(ctx).Raw(readMembers).Scan(&members).Error; err != nil {

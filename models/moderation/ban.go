@@ -1,4 +1,4 @@
-package db
+package moderation
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // BanState returns the properties of a ban that the moderation log keeps. A nil ban is none.
@@ -22,7 +23,7 @@ func BanState(b *models.Ban) map[string]any {
 //
 // CodeInvalid: the ban breaks a rule. CodeNotFound: the user does not exist. CodeForbidden: the actor does not outrank
 // the user (see Outranks), or the present ban was decided by a user whose role is above the actor's.
-func (s *DB) BanUser(ctx context.Context, actor, userID int64, ban *models.Ban) (ended [][32]byte, err error) {
+func (s *Store) BanUser(ctx context.Context, actor, userID int64, ban *models.Ban) (ended [][32]byte, err error) {
 	ban.Until = models.WholeSeconds(ban.Until)
 	now := s.Now()
 	if err := ban.Validate(now); err != nil {
@@ -30,19 +31,19 @@ func (s *DB) BanUser(ctx context.Context, actor, userID int64, ban *models.Ban) 
 	}
 	voidsEnd := ban.Until
 	if !ban.Permanent() {
-		voidsEnd = s.likeTimeIn(ctx, ban.Until.Sub(now)).Round(time.Second)
+		voidsEnd = s.LikeTimeIn(ctx, ban.Until.Sub(now)).Round(time.Second)
 	}
 	const update = `
 		UPDATE users
 		SET banned_until=?, ban_reason=?, updated_at=updated_at
 		WHERE id=?`
-	err = s.Transact(ctx, func(tx *Tx) error {
-		user, err := lockOutranked(tx, actor, userID)
+	err = s.Transact(ctx, func(tx *db.Tx) error {
+		user, err := db.LockOutranked(tx, actor, userID)
 		if err != nil {
 			return err
 		}
 		if user.Ban(tx.Now) != nil { // this ban replaces it
-			if err := mayOverruleBan(tx, actor, userID); err != nil {
+			if err := db.MayOverruleBan(tx, actor, userID); err != nil {
 				return err
 			}
 		}
@@ -50,20 +51,21 @@ func (s *DB) BanUser(ctx context.Context, actor, userID int64, ban *models.Ban) 
 			return err
 		}
 		tx.Announce(models.UserBanned, userID)
-		if ended, err = EndSessions(tx, userID, Conditions{}); err != nil {
+		if ended, err = db.EndSessions(tx, userID, db.Conditions{}); err != nil {
 			return err
 		}
-		if err := endVoids(tx, userID, voidsEnd); err != nil { // it may end sooner than the one before
+		if err := db.EndVoids(tx, userID, voidsEnd); err != nil { // it may end sooner than the one before
 			return err
 		}
 		until := "for good"
 		if !ban.Permanent() {
 			until = "until " + ban.Until.UTC().Format(time.RFC3339)
 		}
-		if err := LogSecurity(tx, SecurityEvent{Kind: eventBanned, UserID: userID, detail: until}); err != nil {
+		if err := db.LogSecurity(tx, db.SecurityEvent{Kind: db.EventBanned, UserID: userID,
+			Detail: until}); err != nil {
 			return err
 		}
-		return LogModeration(tx, ModerationAct{
+		return db.LogModeration(tx, db.ModerationAct{
 			ActorID: actor, Action: "user.ban", TargetType: "user", TargetID: userID, Reason: ban.Reason,
 			Before: BanState(user.Ban(tx.Now)), After: BanState(ban),
 		})
@@ -76,34 +78,34 @@ func (s *DB) BanUser(ctx context.Context, actor, userID int64, ban *models.Ban) 
 
 // UnbanUser ends the ban of a user. If the user is not banned, nothing changes and nothing is logged. The errors are
 // those of BanUser.
-func (s *DB) UnbanUser(ctx context.Context, actor, userID int64, reason string) error {
+func (s *Store) UnbanUser(ctx context.Context, actor, userID int64, reason string) error {
 	if err := models.ValidateReason(reason); err != nil {
 		return err
 	}
-	voidsEnd := s.likeTimeIn(ctx, 0)
+	voidsEnd := s.LikeTimeIn(ctx, 0)
 	const update = `
 		UPDATE users
 		SET banned_until=NULL, ban_reason='', updated_at=updated_at
 		WHERE id=?`
-	err := s.Transact(ctx, func(tx *Tx) error {
-		user, err := lockOutranked(tx, actor, userID)
+	err := s.Transact(ctx, func(tx *db.Tx) error {
+		user, err := db.LockOutranked(tx, actor, userID)
 		if err != nil || user.Ban(tx.Now) == nil {
 			return err
 		}
-		if err := mayOverruleBan(tx, actor, userID); err != nil {
+		if err := db.MayOverruleBan(tx, actor, userID); err != nil {
 			return err
 		}
 		if err := tx.Exec(update, userID).Error; err != nil {
 			return err
 		}
 		tx.Announce(models.UserUnbanned, userID)
-		if err := endVoids(tx, userID, voidsEnd); err != nil {
+		if err := db.EndVoids(tx, userID, voidsEnd); err != nil {
 			return err
 		}
-		if err := LogSecurity(tx, SecurityEvent{Kind: eventUnbanned, UserID: userID}); err != nil {
+		if err := db.LogSecurity(tx, db.SecurityEvent{Kind: db.EventUnbanned, UserID: userID}); err != nil {
 			return err
 		}
-		return LogModeration(tx, ModerationAct{
+		return db.LogModeration(tx, db.ModerationAct{
 			ActorID: actor, Action: "user.unban", TargetType: "user", TargetID: userID, Reason: reason,
 			Before: BanState(user.Ban(tx.Now)), After: BanState(nil),
 		})
