@@ -175,7 +175,7 @@ bench-packages: servers ## run the benchmarks of the packages
 
 .PHONY: flood
 flood: servers ## moderate a post under a flood of writers, 20 times 10 s: no deadlock, and no answer after a second
-	go test ./models -count=20 -run TestModeration_queuesUnderAFlood -v -timeout 30m -args -flood 10s
+	go test ./models/db -count=20 -run TestModeration_queuesUnderAFlood -v -timeout 30m -args -flood 10s
 
 .PHONY: model
 model: ## go through every state of the protocol's model within wide bounds: minutes, and about 2 GB of memory

@@ -63,3 +63,32 @@ func testNames(t *testing.T) (names []string, code string) {
 	require.NotEmpty(t, names)
 	return names, product.String()
 }
+
+// The Makefile must run tests where they are: `go test` succeeds if no name matches.
+func TestMakefile_namesTestsOfItsPackages(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	require.NoError(t, err)
+	command, named := regexp.MustCompile(`-run '?((?:Test)\w+(?:\|Test\w+)*)'?`), 0
+	for line := range strings.Lines(string(text)) {
+		run := command.FindStringSubmatch(line)
+		if run == nil {
+			continue
+		}
+		dir := regexp.MustCompile(` \./([\w/]+)`).FindStringSubmatch(line)
+		require.NotNil(t, dir, line)
+		files, err := filepath.Glob(filepath.Join(root, dir[1], "*_test.go"))
+		require.NoError(t, err)
+		var tests strings.Builder
+		for _, file := range files {
+			source, err := os.ReadFile(file)
+			require.NoError(t, err)
+			tests.Write(source)
+		}
+		for name := range strings.SplitSeq(run[1], "|") {
+			assert.Contains(t, tests.String(), "func "+name, "%s has no test %s", dir[1], name)
+			named++
+		}
+	}
+	assert.Positive(t, named)
+}
