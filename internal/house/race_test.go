@@ -22,7 +22,8 @@ func TestMakefile_runsTheSuiteWithAndWithoutTheDetector(t *testing.T) {
 	require.NoError(t, err)
 	for target, commands := range map[string][]string{
 		"test":      {"CGO_ENABLED=0 go test $(SUITE)", "CGO_ENABLED=0 go test $(UNTAGGED)"},
-		"test-race": {"CGO_ENABLED=1 go test -race $(NO_RACE) $(SUITE)", "CGO_ENABLED=1 go test -race $(NO_RACE) $(UNTAGGED)"},
+		"test-race": {"CGO_ENABLED=1 go test -race $(NO_RACE) $(SUITE)",
+			"CGO_ENABLED=1 go test -race $(NO_RACE) $(UNTAGGED)"},
 	} {
 		recipe := regexp.MustCompile(`(?m)^` + target + `:.*##.*\n((?:\t.*\n)+)`).FindSubmatch(makefile)
 		require.NotNil(t, recipe, target)
