@@ -21,7 +21,7 @@ func TestMakefile_runsTheSuiteWithAndWithoutTheDetector(t *testing.T) {
 	run, err := os.ReadFile(filepath.Join(root, ".ci", "run"))
 	require.NoError(t, err)
 	for target, commands := range map[string][]string{
-		"test":      {"CGO_ENABLED=0 go test $(SUITE)", "CGO_ENABLED=0 go test $(UNTAGGED)"},
+		"test": {"CGO_ENABLED=0 go test $(SUITE)", "CGO_ENABLED=0 go test $(UNTAGGED)"},
 		"test-race": {"CGO_ENABLED=1 go test -race $(NO_RACE) $(SUITE)",
 			"CGO_ENABLED=1 go test -race $(NO_RACE) $(UNTAGGED)"},
 	} {
