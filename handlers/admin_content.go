@@ -3,7 +3,6 @@ package handlers
 import (
 	"context"
 	"fmt"
-	"iter"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -22,19 +21,20 @@ type deletionJSON struct {
 	Purged      bool        `json:"purged"` // the text is deleted, too, and cannot be restored
 }
 
-// moderatedPostJSON is a post, deleted or not, as moderators see it.
-type moderatedPostJSON struct {
-	Post     any           `json:"post"`      // see eachPost
+// moderationJSON is what moderators see of a post, which is added to it as the member post.
+type moderationJSON struct {
 	Deletion *deletionJSON `json:"deletion"`  // null unless deleted
 	ReportID *int64        `json:"report_id"` // its open report
 }
 
-// moderatedCommentJSON is a comment, deleted or not, as moderators see it.
-type moderatedCommentJSON struct {
-	Comment   commentJSON   `json:"comment"`
-	PostTitle string        `json:"post_title"`
-	Deletion  *deletionJSON `json:"deletion"`
-	ReportID  *int64        `json:"report_id"`
+// commentModerationJSON is what moderators see of a comment, which is added to it as the member comment.
+type commentModerationJSON struct {
+	PostTitle string `json:"post_title"`
+	moderationJSON
+}
+
+func (s *Server) newModerationJSON(status models.Status, m models.Moderation) moderationJSON {
+	return moderationJSON{s.newDeletionJSON(status, m.Deletion), present(m.ReportID)}
 }
 
 // present returns a pointer to v; nil for the zero value, which means "none".
@@ -135,17 +135,15 @@ func (s *Server) listModeratedPosts(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if q.View, err = postView(c); err != nil {
-		return err
-	}
-	return replyList(s, c, listing[models.ModeratedPost, moderatedPostJSON]{
+	q.View = db.ViewSummary
+	return replyList(s, c, listing[models.ModeratedPost, item]{
 		name: name,
 		read: func(ctx context.Context, at position) ([]models.ModeratedPost, *models.ListKey, error) {
 			q.After, q.Limit = at.after, at.limit
 			return s.moderation.ModeratedPosts(ctx, q)
 		},
 		key:  func(p *models.ModeratedPost) models.ListKey { return p.Post.Key(models.PostsNew) },
-		show: s.eachModeratedPost(q.View),
+		show: each(func(p *models.ModeratedPost) item { return s.moderatedPost(p, s.summary(&p.Post)) }),
 	})
 }
 
@@ -154,38 +152,30 @@ func (s *Server) listModeratedComments(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return replyList(s, c, listing[models.ModeratedComment, moderatedCommentJSON]{
+	return replyList(s, c, listing[models.ModeratedComment, item]{
 		name: name,
 		read: func(ctx context.Context, at position) ([]models.ModeratedComment, *models.ListKey, error) {
 			q.After, q.Limit = at.after, at.limit
 			return s.moderation.ModeratedComments(ctx, q)
 		},
 		key:  func(m *models.ModeratedComment) models.ListKey { return m.Comment.Key(models.CommentsNew) },
-		show: s.eachModeratedComment,
+		show: tryEach(s.moderatedComment),
 	})
 }
 
-func (s *Server) eachModeratedPost(view db.PostView) shower[models.ModeratedPost, moderatedPostJSON] {
-	plain := func(p *models.ModeratedPost) models.Post { return p.Post }
-	return within(plain, s.eachPost(view), func(p *models.ModeratedPost, post any) moderatedPostJSON {
-		deletion := s.newDeletionJSON(p.Post.Status, p.Moderation.Deletion)
-		return moderatedPostJSON{post, deletion, present(p.Moderation.ReportID)}
-	})
+// moderatedPost shows a post, deleted or not, to moderators.
+func (s *Server) moderatedPost(p *models.ModeratedPost, shown postItem) item {
+	return containing{s.newModerationJSON(p.Post.Status, p.Moderation), "post", shown}
 }
 
-func (s *Server) eachModeratedComment(
-	c *fiber.Ctx, comments []models.ModeratedComment,
-) iter.Seq2[moderatedCommentJSON, error] {
-	plain := func(m *models.ModeratedComment) models.Comment {
-		comment := m.Comment
-		comment.Status = models.StatusNormal // moderators also see deleted comments
-		return comment
-	}
-	return within(plain, s.eachComment, func(m *models.ModeratedComment, comment commentJSON) moderatedCommentJSON {
-		comment.Status = m.Comment.Status.String()
-		deletion := s.newDeletionJSON(m.Comment.Status, m.Moderation.Deletion)
-		return moderatedCommentJSON{comment, m.PostTitle, deletion, present(m.Moderation.ReportID)}
-	})(c, comments)
+// moderatedComment shows a comment to moderators, who also see deleted ones.
+func (s *Server) moderatedComment(m *models.ModeratedComment) (item, error) {
+	visible := m.Comment
+	visible.Status = models.StatusNormal
+	shown, err := s.commentWithStatus(&visible, m.Comment.Status.String())
+	return containing{
+		commentModerationJSON{m.PostTitle, s.newModerationJSON(m.Comment.Status, m.Moderation)}, "comment", shown,
+	}, err
 }
 
 // readModerated shows the content in the path, deleted or not.
@@ -205,21 +195,21 @@ func (s *Server) replyModerated(c *fiber.Ctx, target models.Target) error {
 		if err != nil {
 			return err
 		}
-		out, err := collect(s.eachModeratedComment(c, []models.ModeratedComment{*comment}))
+		shown, err := s.moderatedComment(comment)
 		if err != nil {
 			return err
 		}
-		return c.JSON(out[0])
+		return s.replyItem(c, shown, readByViewer)
 	}
 	post, err := s.moderation.ModeratedPost(c.UserContext(), viewerID(c), target.ID)
 	if err != nil {
 		return err
 	}
-	out, err := collect(s.eachModeratedPost(db.ViewFull)(c, []models.ModeratedPost{*post}))
+	whole, err := s.wholePost(&post.Post)
 	if err != nil {
 		return err
 	}
-	return c.JSON(out[0])
+	return s.replyItem(c, s.moderatedPost(post, whole), readByViewer)
 }
 
 // moderate returns the handler of an action on the content in the path, with the reason in the body.

@@ -116,30 +116,30 @@ func TestPages_areBoundedInBytes(t *testing.T) {
 		as   account
 		min  int // items
 	}{
-		{"/v1/posts?view=full", bob, listed},
-		{"/v1/posts?sort=hot&view=full", bob, listed},
-		{"/v1/posts?sort=top&view=full", bob, listed},
-		{"/v1/posts?sort=active&view=full", bob, listed},
-		{"/v1/posts?tag=dense&view=full", bob, listed},
-		{"/v1/posts?tag=dense&sort=top&view=full", bob, listed},
-		{"/v1/posts?q=needle&view=full", bob, listed},
-		{"/v1/posts?pinned=true&view=full", bob, listed},
-		{fmt.Sprintf("/v1/posts?author=%d&view=full", ada.ID), bob, listed},
-		{fmt.Sprintf("/v1/users/%d/posts?view=full", ada.ID), bob, listed},
+		{"/v1/posts", bob, listed},
+		{"/v1/posts?sort=hot", bob, listed},
+		{"/v1/posts?sort=top", bob, listed},
+		{"/v1/posts?sort=active", bob, listed},
+		{"/v1/posts?tag=dense", bob, listed},
+		{"/v1/posts?tag=dense&sort=top", bob, listed},
+		{"/v1/posts?q=needle", bob, listed},
+		{"/v1/posts?pinned=true", bob, listed},
+		{fmt.Sprintf("/v1/posts?author=%d", ada.ID), bob, listed},
+		{fmt.Sprintf("/v1/users/%d/posts", ada.ID), bob, listed},
 		{fmt.Sprintf("/v1/users/%d/comments", ada.ID), bob, listed + models.MaxDepth},
-		{fmt.Sprintf("/v1/users/%d/likes?view=full", ada.ID), bob, listed},
+		{fmt.Sprintf("/v1/users/%d/likes", ada.ID), bob, listed},
 		{fmt.Sprintf("/v1/users/%d/likes?type=comment", ada.ID), bob, listed},
-		{"/v1/me/likes?view=full", ada, listed},
-		{"/v1/me/bookmarks?view=full", ada, listed},
-		{"/v1/feed?view=full", bob, listed},
+		{"/v1/me/likes", ada, listed},
+		{"/v1/me/bookmarks", ada, listed},
+		{"/v1/feed", bob, listed},
 		{fmt.Sprintf("/v1/posts/%d/comments", postID), bob, listed + 1},
 		{fmt.Sprintf("/v1/posts/%d/comments?sort=new", postID), bob, listed + 1},
 		{fmt.Sprintf("/v1/posts/%d/comments?sort=top", postID), bob, listed + 1},
 		{fmt.Sprintf("/v1/posts/%d/thread?depth=10", postID), bob, listed + 1},
 		{fmt.Sprintf("/v1/comments/%d/replies", deepest-1), bob, 1},
 		{fmt.Sprintf("/v1/comments/%d/ancestors", deepest), bob, models.MaxDepth - 1},
-		{"/v1/admin/posts?view=full", bob, listed},
-		{"/v1/admin/posts?q=Post&view=full", bob, listed},
+		{"/v1/admin/posts", bob, listed},
+		{"/v1/admin/posts?q=Post", bob, listed},
 		{"/v1/admin/comments", bob, listed + models.MaxDepth},
 	}
 	if step := testkit.Volume(1, 3); step > 1 {
@@ -300,8 +300,9 @@ func TestAnswers_areInFlightUntilTheyAreWritten(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	a := newAPI(t, modes[0], func(c *handlers.Config) { c.MaxInFlight, c.Registry = 1, registry })
 	ada := a.grow(t, a.account(t), models.RoleUser)
-	a.fillDense(t, ada)
-	conn := a.request(t, "127.0.0.1", "/v1/posts?limit=100&view=full")
+	postID, _ := a.fillDense(t, ada)
+	path := fmt.Sprintf("/v1/posts/%d/comments?limit=100", postID)
+	conn := a.request(t, "127.0.0.1", path)
 	if got := statusOf(t, conn); got != "HTTP/1.1 200" {
 		t.Fatalf("the first is answered with %s", got)
 	}
@@ -315,7 +316,6 @@ func TestAnswers_areInFlightUntilTheyAreWritten(t *testing.T) {
 	if held := gauge(t, registry, "likewise_http_answer_bytes"); held != 0 {
 		t.Errorf("%.0f bytes are held without a request", held)
 	}
-	const path = "/v1/posts?limit=100&view=full"
 	a.must(t, 200, account{}, "GET", path, nil)
 	r := a.must(t, 200, account{}, "HEAD", path, nil)
 	a.must(t, 304, account{}, "GET", path, nil, header{"If-None-Match", r.Header.Get("ETag")})
@@ -362,8 +362,9 @@ func TestAnswers_ofOneAddressHaveAShare(t *testing.T) {
 	a := newAPI(t, modes[0], limited(t, "", 1), func(c *handlers.Config) { c.Registry = registry })
 	ada := a.grow(t, a.account(t), models.RoleUser)
 	postID, deepest := a.fillDense(t, ada)
-	paths := []string{"/v1/posts?limit=100&view=full", fmt.Sprintf("/v1/comments/%d/ancestors?limit=100", deepest),
-		fmt.Sprintf("/v1/posts/%d/comments?limit=100", postID), fmt.Sprintf("/v1/posts/%d", postID)}
+	paths := []string{fmt.Sprintf("/v1/comments/%d/ancestors?limit=100", deepest),
+		fmt.Sprintf("/v1/posts/%d/comments?limit=100", postID), fmt.Sprintf("/v1/posts/%d", postID),
+		fmt.Sprintf("/v1/posts/%d/thread?limit=500", postID)}
 	var unread []net.Conn
 	statuses := map[string]int{}
 	for i := range 60 {
@@ -377,7 +378,7 @@ func TestAnswers_ofOneAddressHaveAShare(t *testing.T) {
 	if statuses["HTTP/1.1 200"] < 5 || statuses["HTTP/1.1 429"] < 20 || len(statuses) != 2 {
 		t.Errorf("the answers are %v", statuses)
 	}
-	a.must(t, 200, account{}, "GET", "/v1/posts?limit=100&view=full", nil) // from another address
+	a.must(t, 200, account{}, "GET", paths[1], nil) // from another address
 	for _, conn := range unread {
 		conn.Close()
 	}
@@ -432,9 +433,8 @@ func TestAnswers_largeOnesLeaveConnectionsToEachOther(t *testing.T) {
 		path string
 		as   account
 	}{
-		{"/v1/posts?limit=100&view=full", user},
+		{fmt.Sprintf("/v1/users/%d/comments?limit=100", user.ID), user},
 		{fmt.Sprintf("/v1/posts/%d/comments?limit=100", postID), user},
-		{"/v1/admin/posts?limit=100&view=full", moderator},
 		{"/v1/admin/comments?limit=100", moderator},
 	} {
 		var all sync.WaitGroup

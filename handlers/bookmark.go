@@ -31,24 +31,17 @@ func (s *Server) setBookmark(bookmarked bool) fiber.Handler {
 // keptKey returns the place of a post in the list of posts that a user keeps.
 func keptKey(k *models.KeptPost) models.ListKey { return models.ListKey{ID: k.RowID} }
 
-// eachKept shows posts that a user keeps as eachPost does.
-func (s *Server) eachKept(view db.PostView) shower[models.KeptPost, any] {
-	return within(func(k *models.KeptPost) models.Post { return k.Post }, s.eachPost(view),
-		func(_ *models.KeptPost, p any) any { return p })
-}
+// keptPost shows a post that a user keeps.
+func (s *Server) keptPost(k *models.KeptPost) postItem { return s.summary(&k.Post) }
 
 // listBookmarks lists the viewer's bookmarked posts, the latest bookmark first.
 func (s *Server) listBookmarks(c *fiber.Ctx) error {
-	view, err := postView(c)
-	if err != nil {
-		return err
-	}
-	return replyList(s, c, listing[models.KeptPost, any]{
+	return replyList(s, c, listing[models.KeptPost, postItem]{
 		name: ofUser("bookmarks", viewerID(c)),
 		read: func(ctx context.Context, at position) ([]models.KeptPost, *models.ListKey, error) {
-			return s.store.BookmarkedPosts(ctx, viewerID(c), view, at.id(), at.limit)
+			return s.store.BookmarkedPosts(ctx, viewerID(c), db.ViewSummary, at.id(), at.limit)
 		},
 		key:  keptKey,
-		show: s.eachKept(view),
+		show: each(s.keptPost),
 	})
 }

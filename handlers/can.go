@@ -17,7 +17,6 @@ type abilities struct {
 	viewer   *models.Session            // nil for the anonymous, who may do nothing of this
 	blockers map[int64]bool             // authors who block the viewer
 	places   map[int64]models.PostPlace // of comments and drops, by post
-	encoded  map[any][]byte             // see appendJSON
 	rules    map[ruled]bool             // see may
 }
 
@@ -48,25 +47,13 @@ func (s *Server) abilitiesOn(c *fiber.Ctx, authors, posts []int64) (abilities, e
 	if !a.viewer.Blocked {
 		return a, nil
 	}
-	var err error
-	a.blockers, err = s.store.BlockersAmong(c.UserContext(), a.viewer.UserID, distinct(authors))
-	return a, err
-}
-
-// appendJSON appends the JSON of what the viewer may do. Most objects of a page permit the same: each is encoded once.
-func (a *abilities) appendJSON(body []byte, can any) ([]byte, error) {
-	encoded, ok := a.encoded[can]
-	if !ok {
-		var err error
-		if encoded, err = encodeJSON(can); err != nil {
-			return nil, err
-		}
-		if a.encoded == nil {
-			a.encoded = map[any][]byte{}
-		}
-		a.encoded[can] = encoded
+	others := slices.DeleteFunc(distinct(authors), func(id int64) bool { return id == a.viewer.UserID })
+	if len(others) == 0 {
+		return a, nil
 	}
-	return append(body, encoded...), nil
+	var err error
+	a.blockers, err = s.store.BlockersAmong(c.UserContext(), a.viewer.UserID, others)
+	return a, err
 }
 
 func distinct(ids []int64) []int64 { return slices.Compact(slices.Sorted(slices.Values(ids))) }
@@ -158,24 +145,6 @@ func (a *abilities) comment(m *models.Comment) commentCanJSON {
 	can.Like = a.may("like.set", owner) && !a.blockers[owner]
 	can.Report = a.may("report.create", owner)
 	return can
-}
-
-// commentAbilities returns the viewer's abilities on comments and the replies that were read with them.
-func (s *Server) commentAbilities(c *fiber.Ctx, comments []models.Comment) (abilities, error) {
-	if viewer(c) == nil {
-		return abilities{}, nil
-	}
-	var authors, posts []int64
-	var add func(comments []models.Comment)
-	add = func(comments []models.Comment) {
-		for i := range comments {
-			m := &comments[i]
-			authors, posts = append(authors, m.Author.ID), append(posts, m.PostID)
-			add(m.Replies)
-		}
-	}
-	add(comments)
-	return s.abilitiesOn(c, authors, posts)
 }
 
 // dropCanJSON is what the viewer may do with a drop.

@@ -3,7 +3,6 @@ package handlers
 import (
 	"context"
 	"fmt"
-	"iter"
 	"net/http"
 	"slices"
 	"strconv"
@@ -16,26 +15,56 @@ import (
 	"likewise/models/db"
 )
 
-// commentJSON is a comment. A deleted comment, or one whose author the viewer has blocked, appears in a list only
-// because of its replies and has neither author nor content.
-type commentJSON struct {
-	ID           int64          `json:"id"`
-	PostID       int64          `json:"post_id"`
-	ParentID     *int64         `json:"parent_id"` // null at the top level
-	Depth        int            `json:"depth"`     // 1 at the top level
-	Author       *authorJSON    `json:"author"`
-	Content      string         `json:"content"`
-	ContentHTML  string         `json:"content_html"`
-	LikesCount   int64          `json:"likes_count"`
-	RepliesCount int64          `json:"replies_count"`
-	Liked        bool           `json:"liked"`
-	Status       string         `json:"status"`
-	Version      int64          `json:"version"`
-	CreatedAt    time.Time      `json:"created_at"`
-	UpdatedAt    time.Time      `json:"updated_at"`
-	Can          commentCanJSON `json:"can"`
-	// Replies holds the first replies. Its cursor continues at /v1/comments/{id}/replies.
-	Replies list[commentJSON] `json:"replies"`
+// commentHead is the first half of a comment, without its replies. A deleted comment, or one whose author the viewer
+// has blocked, appears in a list only because of its replies and has neither author nor content.
+type commentHead struct {
+	ID           int64       `json:"id"`
+	PostID       int64       `json:"post_id"`
+	ParentID     *int64      `json:"parent_id"` // null at the top level
+	Depth        int         `json:"depth"`     // 1 at the top level
+	Author       *authorJSON `json:"author"`
+	Content      string      `json:"content"`
+	ContentHTML  string      `json:"content_html"`
+	RepliesCount int64       `json:"replies_count"`
+	Status       string      `json:"status"`
+	Version      int64       `json:"version"`
+	CreatedAt    time.Time   `json:"created_at"`
+	UpdatedAt    time.Time   `json:"updated_at"`
+}
+
+// commentItem is a comment in an answer, with its first replies.
+type commentItem struct {
+	head    []byte // the JSON of a commentHead
+	row     *models.Comment
+	replies []*commentItem
+	next    *string // the cursor that continues at /v1/comments/{id}/replies; nil for none
+}
+
+// The JSON between the halves of a comment, and its size without replies.
+const (
+	repliesBegin = `,"replies":{"items":`
+	repliesNext  = `,"next_cursor":`
+	commentRest  = len(repliesBegin+`[]`+repliesNext+`null}`) - len(`}`)
+)
+
+func (m *commentItem) appendTo(h *halves) error {
+	h.body = append(h.body, m.head[:len(m.head)-1]...)
+	h.text(repliesBegin + "[")
+	for i, reply := range m.replies {
+		if i > 0 {
+			h.text(",")
+		}
+		if err := reply.appendTo(h); err != nil {
+			return err
+		}
+	}
+	h.text("]" + repliesNext)
+	if err := h.encode(m.next); err != nil {
+		return err
+	}
+	h.text("}")
+	h.endComment(m.row)
+	return nil
 }
 
 // firstReplies is how many replies a list includes for each comment.
@@ -43,158 +72,75 @@ const firstReplies = 3
 
 func commentTarget(id int64) models.Target { return models.Target{Kind: models.KindComment, ID: id} }
 
-// eachComment shows comments to the viewer, with the replies that were read with them, earliest first.
-func (s *Server) eachComment(c *fiber.Ctx, comments []models.Comment) iter.Seq2[commentJSON, error] {
-	return s.eachTree(models.CommentsOld)(c, comments)
-}
-
-// eachTree is eachComment of replies in any order. It shows no more comments than fit in one page.
-func (s *Server) eachTree(sort models.CommentSort) shower[models.Comment, commentJSON] {
-	return func(c *fiber.Ctx, comments []models.Comment) iter.Seq2[commentJSON, error] {
-		return func(yield func(commentJSON, error) bool) {
-			likes, err := s.likesIn(c, comments)
-			if err != nil {
-				yield(commentJSON{}, err)
-				return
-			}
-			able, err := s.commentAbilities(c, comments)
-			if err != nil {
-				yield(commentJSON{}, err)
-				return
-			}
-			s.showTree(comments, sort, func(id int64) models.LikeState { return likes[id] }, able)(yield)
-		}
-	}
-}
-
-// eachTreeWith is eachTree with the same likes for all, for a viewer who may do nothing with the comments.
-func (s *Server) eachTreeWith(sort models.CommentSort, likes models.LikeState) shower[models.Comment, commentJSON] {
-	return func(_ *fiber.Ctx, comments []models.Comment) iter.Seq2[commentJSON, error] {
-		return s.showTree(comments, sort, func(int64) models.LikeState { return likes }, abilities{})
-	}
-}
-
-func (s *Server) showTree(
-	comments []models.Comment, sort models.CommentSort, likes func(id int64) models.LikeState, able abilities,
-) iter.Seq2[commentJSON, error] {
-	return func(yield func(commentJSON, error) bool) {
-		items, err := s.treeJSON(comments, sort, likes, able)
-		if err != nil {
-			yield(commentJSON{}, err)
-			return
-		}
-		for _, item := range items {
-			if !yield(item, nil) {
-				return
-			}
-		}
-	}
-}
-
-// treeJSON shows comments with the replies that were read with them, in this order: as many as fit in a page, and at
-// least one. It proceeds level by level and cuts a level where its room is used up. A level above others may use half
-// of the remaining room.
-func (s *Server) treeJSON(
-	comments []models.Comment, sort models.CommentSort, likes func(id int64) models.LikeState, able abilities,
-) ([]commentJSON, error) {
+// commentTree returns comments with the replies that were read with them, in this order: as many as fit in a page, and
+// at least one. It proceeds level by level and cuts a level where its room is used up. A level above others may use
+// half of the remaining room.
+func (s *Server) commentTree(comments []models.Comment, sort models.CommentSort) ([]*commentItem, error) {
 	type parent struct {
 		comment *models.Comment
-		replies *[]commentJSON
-		next    **string
+		item    *commentItem
 	}
-	var top []commentJSON
-	var none *string
+	top := &commentItem{}
 	room := db.PageBytes - pageOverhead
-	for level := []parent{{&models.Comment{Replies: comments}, &top, &none}}; len(level) > 0; {
+	for level := []parent{{&models.Comment{Replies: comments}, top}}; len(level) > 0; {
 		share := room
 		if slices.ContainsFunc(level, func(p parent) bool { return hasReplies(p.comment.Replies) }) {
 			share = (room + 1) / 2
 		}
 		var deeper []parent
 		for _, p := range level {
-			out := make([]commentJSON, 0, len(p.comment.Replies))
 			for i := range p.comment.Replies {
-				m := &p.comment.Replies[i]
-				item, err := s.commentJSON(m, likes(m.ID), able.comment(m))
+				m, err := s.commentItem(&p.comment.Replies[i])
 				if err != nil {
 					return nil, err
 				}
-				shown, err := encodeJSON(item)
-				if err != nil {
-					return nil, err
-				}
-				size := len(shown) + cursorLength + len(`,""`) // the cursor may be needed
-				if first := top == nil && i == 0; size > share && !first {
+				if first := p.item == top && i == 0; m.size() > share && !first {
 					p.comment.Replies, p.comment.More, p.comment.Rest, share = p.comment.Replies[:i], true, nil, 0
 					break
 				}
-				share, room = share-size, room-size
-				out = append(out, item)
-			}
-			for i := range out {
-				replies := &out[i].Replies
+				share, room = share-m.size(), room-m.size()
+				p.item.replies = append(p.item.replies, m)
 				reply := p.comment.Replies[i] // a copy: other requests show the same comments
-				deeper = append(deeper, parent{&reply, &replies.Items, &replies.NextCursor})
+				deeper = append(deeper, parent{&reply, m})
 			}
-			*p.replies = out
-			if p.comment.ID != 0 {
-				*p.next = s.moreReplies(p.comment, sort)
+			if p.item != top {
+				p.item.next = s.moreReplies(p.comment, sort)
 			}
 		}
 		level = deeper
 	}
-	return top, nil
+	return top.replies, nil
+}
+
+// size returns the most bytes that the comment takes in a page, without its replies. It may need a cursor.
+func (m *commentItem) size() int {
+	return len(m.head) + commentRest + longestCommentHalf + cursorLength + len(`,""`)
 }
 
 func hasReplies(comments []models.Comment) bool {
 	return slices.ContainsFunc(comments, func(m models.Comment) bool { return len(m.Replies) > 0 })
 }
 
-// commentJSON shows a comment without its replies.
-func (s *Server) commentJSON(
-	m *models.Comment, likes models.LikeState, can commentCanJSON,
-) (commentJSON, error) {
-	out := commentJSON{
-		ID: m.ID, PostID: m.PostID, ParentID: m.ParentID, Depth: m.Depth,
-		LikesCount: m.LikesCount, RepliesCount: m.RepliesCount, Status: commentStatus(m), Version: m.Version,
-		CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt, Can: can,
-		Replies: list[commentJSON]{Items: []commentJSON{}},
-	}
-	if m.Hidden() {
-		return out, nil
-	}
-	html, err := s.markdown.HTML(commentTarget(m.ID), m.Version, m.Content)
-	author := s.author(m.Author)
-	out.Author, out.Content, out.ContentHTML = &author, m.Content, html
-	out.LikesCount, out.Liked = likes.Count, likes.Liked
-	return out, err
+// commentItem returns a comment without its replies.
+func (s *Server) commentItem(m *models.Comment) (*commentItem, error) {
+	return s.commentWithStatus(m, commentStatus(m))
 }
 
-// likesIn returns the viewer's likes of the comments, and of the replies read with them, that are not hidden, by id.
-func (s *Server) likesIn(c *fiber.Ctx, comments []models.Comment) (map[int64]models.LikeState, error) {
-	counts := visibleCounts(comments)
-	states, err := s.likes.LikeStates(c.UserContext(), viewerID(c), counts)
-	if err != nil {
-		return nil, err
+func (s *Server) commentWithStatus(m *models.Comment, status string) (*commentItem, error) {
+	head := commentHead{
+		ID: m.ID, PostID: m.PostID, ParentID: m.ParentID, Depth: m.Depth, RepliesCount: m.RepliesCount, Status: status,
+		Version: m.Version, CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt,
 	}
-	likes := make(map[int64]models.LikeState, len(counts))
-	for i, count := range counts {
-		likes[count.ID] = states[i]
-	}
-	return likes, nil
-}
-
-// visibleCounts returns the comments, and the replies read with them, that are not hidden.
-func visibleCounts(comments []models.Comment) []models.TargetCount {
-	var counts []models.TargetCount
-	for i := range comments {
-		m := &comments[i]
-		if !m.Hidden() {
-			counts = append(counts, models.TargetCount{Target: commentTarget(m.ID), Count: m.LikesCount})
+	if !m.Hidden() {
+		html, err := s.markdown.HTML(commentTarget(m.ID), m.Version, m.Content)
+		if err != nil {
+			return nil, err
 		}
-		counts = append(counts, visibleCounts(m.Replies)...)
+		author := s.author(m.Author)
+		head.Author, head.Content, head.ContentHTML = &author, m.Content, html
 	}
-	return counts
+	encoded, err := encodeJSON(head)
+	return &commentItem{head: encoded, row: m, next: s.moreReplies(m, models.CommentsOld)}, err
 }
 
 func commentStatus(m *models.Comment) string {
@@ -247,13 +193,17 @@ func (s *Server) commentsPosition(c *fiber.Ctx, name string) (models.CommentSort
 	return sort, after, nil
 }
 
-func (s *Server) replyComment(c *fiber.Ctx, status int, m *models.Comment) error {
-	out, err := collect(s.eachComment(c, []models.Comment{*m}))
+func (s *Server) replyComment(c *fiber.Ctx, status int, m *models.Comment, from source) error {
+	shown, err := s.commentItem(m)
 	if err != nil {
 		return err
 	}
+	if err := s.replyItem(c, shown, from); err != nil {
+		return err
+	}
 	c.Set(fiber.HeaderETag, etag(m.Version))
-	return c.Status(status).JSON(out[0])
+	c.Status(status)
+	return nil
 }
 
 func (s *Server) listComments(c *fiber.Ctx) error {
@@ -282,12 +232,14 @@ func (s *Server) replyComments(c *fiber.Ctx, name string, q db.CommentQuery) err
 		return err
 	}
 	q.Limit = n
-	read := func(ctx context.Context, viewer int64) (found commentPage, err error) {
+	read := func(ctx context.Context, viewer int64) ([]models.Comment, *models.ListKey, error) {
+		q := q
 		q.ViewerID = viewer
-		if found.comments, found.rest, err = s.store.ListComments(ctx, q); err != nil {
-			return commentPage{}, err
+		comments, rest, err := s.store.ListComments(ctx, q)
+		if err != nil {
+			return nil, nil, err
 		}
-		return found, s.store.FirstReplies(ctx, viewer, found.comments, firstReplies)
+		return comments, rest, s.store.FirstReplies(ctx, viewer, comments, firstReplies)
 	}
 	list := commentList{name: name + string(q.Sort), sort: q.Sort, limit: n, replies: models.CommentsOld, read: read}
 	return s.replyCommentList(c, list, fmt.Sprintf("%s limit=%d", list.name, n), q.After == nil)
@@ -299,42 +251,29 @@ type commentList struct {
 	sort    models.CommentSort
 	replies models.CommentSort // the order of the replies
 	limit   int                // 0: as many as were read
-	read    func(ctx context.Context, viewer int64) (commentPage, error)
-}
-
-// commentPage is a page of comments, with the replies that are shown with them.
-type commentPage struct {
-	comments []models.Comment
-	rest     *models.ListKey // where the list continues; nil at its end
+	// read returns comments with the replies that are shown with them. rest is where the list continues; nil at its
+	// end.
+	read func(ctx context.Context, viewer int64) (comments []models.Comment, rest *models.ListKey, err error)
 }
 
 // replyCommentList answers with a page of comments. If share is set, requests share it under a name, which must differ
 // from those of all other reads.
 func (s *Server) replyCommentList(c *fiber.Ctx, l commentList, shared string, share bool) error {
-	pageOf := func(found commentPage) page[models.Comment] {
-		limit := l.limit
-		if limit == 0 {
-			limit = len(found.comments)
-		}
-		key := func(m *models.Comment) models.ListKey { return m.Key(l.sort) }
-		return page[models.Comment]{name: l.name, rows: found.comments, limit: limit, key: key, rest: found.rest}
-	}
-	anyone := s.eachTreeWith(l.replies, widest.likes)
-	cut := func(ctx context.Context) (*template, error) {
-		found, err := l.read(ctx, 0)
+	return s.replyShared(c, shared, share, func(ctx context.Context, viewer int64) (*halves, error) {
+		comments, rest, err := l.read(ctx, viewer)
 		if err != nil {
 			return nil, err
 		}
-		return cutPage(s, c, pageOf(found), anyone, nil, treeSlots(found.comments))
-	}
-	own := func() ([]byte, error) {
-		found, err := l.read(c.UserContext(), viewerID(c))
-		if err != nil {
-			return nil, err
+		p := page[models.Comment]{name: l.name, rows: comments, limit: l.limit, rest: rest}
+		if p.limit == 0 {
+			p.limit = len(comments)
 		}
-		return encodePage(s, c, pageOf(found), s.eachTree(l.replies))
-	}
-	return s.replyTemplate(c, shared, share, cut, own)
+		p.key = func(m *models.Comment) models.ListKey { return m.Key(l.sort) }
+		//nolint:contextcheck // rendering needs no deadline: its cost is bounded
+		return encodePage(s, c, p, together(func(comments []models.Comment) ([]*commentItem, error) {
+			return s.commentTree(comments, l.replies)
+		}))
+	})
 }
 
 // findComments searches comments.
@@ -364,9 +303,9 @@ func (s *Server) findComments(c *fiber.Ctx) error {
 	out := page[models.FoundComment]{
 		name: name, rows: found.Comments, limit: n, key: found.Key, rest: found.Rest, complete: &found.Complete,
 	}
-	return replyPage(s, c, out, within(
-		func(f *models.FoundComment) models.Comment { return f.Comment }, s.eachComment,
-		func(f *models.FoundComment, m commentJSON) userCommentJSON { return userCommentJSON{f.PostTitle, m} }))
+	return replyPage(s, c, out, tryEach(func(f *models.FoundComment) (item, error) {
+		return s.titledComment(f.PostTitle, &f.Comment)
+	}))
 }
 
 func (s *Server) createComment(c *fiber.Ctx) error {
@@ -407,11 +346,11 @@ func (s *Server) writeComment(c *fiber.Ctx, postID int64, parentID *int64, text 
 	if err != nil {
 		return err
 	}
-	return s.replyCreatedComment(c, comment)
+	return s.replyCreatedComment(c, comment, justCreated)
 }
 
-func (s *Server) replyCreatedComment(c *fiber.Ctx, comment *models.Comment) error {
-	if err := s.replyComment(c, http.StatusCreated, comment); err != nil {
+func (s *Server) replyCreatedComment(c *fiber.Ctx, comment *models.Comment, from source) error {
+	if err := s.replyComment(c, http.StatusCreated, comment, from); err != nil {
 		return err
 	}
 	c.Set(fiber.HeaderLocation, "/v1/comments/"+strconv.FormatInt(comment.ID, 10))
@@ -428,7 +367,7 @@ func (s *Server) readComment(c *fiber.Ctx) error {
 		return err
 	}
 	comment.Blocked = false // who asks for it by its own path wants to read it
-	return s.replyComment(c, http.StatusOK, comment)
+	return s.replyComment(c, http.StatusOK, comment, readByViewer)
 }
 
 // ownComment returns the comment in the path, if the permission of the route allows the viewer to change it.
@@ -478,7 +417,7 @@ func (s *Server) editComment(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return s.replyComment(c, http.StatusOK, comment)
+	return s.replyComment(c, http.StatusOK, comment, readByViewer)
 }
 
 func (s *Server) deleteComment(c *fiber.Ctx) error {

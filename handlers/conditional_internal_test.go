@@ -27,13 +27,18 @@ func realPage(b testing.TB) []byte {
 	if err := xml.Unmarshal(text, &dump); err != nil {
 		b.Fatal(err)
 	}
-	page := list[postJSON]{Items: make([]postJSON, min(maxLimit, len(dump.Rows)))}
-	for i := range page.Items {
+	type whole struct {
+		postJSON
+		viewersPostJSON
+	}
+	page := make([]whole, min(maxLimit, len(dump.Rows)))
+	for i := range page {
 		row := dump.Rows[i]
-		page.Items[i] = postJSON{
-			postHead: postHead{ID: int64(i + 1), Title: row.Title, Tags: []string{"a-tag"}, LikesCount: int64(i)},
+		page[i].postJSON = postJSON{
+			postHead: postHead{ID: int64(i + 1), Title: row.Title, Tags: []string{"a-tag"}},
 			Content:  row.Body, ContentHTML: row.Body,
 		}
+		page[i].LikesCount = int64(i)
 	}
 	body, err := json.Marshal(page)
 	if err != nil {

@@ -2,7 +2,6 @@ package handlers
 
 import (
 	"context"
-	"iter"
 	"net/http"
 	"strconv"
 	"time"
@@ -25,10 +24,10 @@ type dropJSON struct {
 	ConfirmWithin *int64        `json:"confirm_within"` // seconds
 	ClosedAt      *time.Time    `json:"closed_at"`
 	State         string        `json:"state"` // upcoming, open, sold_out or ended
-	Claim         *ownClaimJSON `json:"claim"` // the viewer's, while it is in force
 	Version       int64         `json:"version"`
 	CreatedAt     time.Time     `json:"created_at"`
 	UpdatedAt     time.Time     `json:"updated_at"`
+	Claim         *ownClaimJSON `json:"claim"` // the viewer's, while it is in force
 	Can           dropCanJSON   `json:"can"`
 }
 
@@ -36,32 +35,27 @@ type ownClaimJSON struct {
 	ID models.ID `json:"id"`
 }
 
-// eachDrop shows drops to the viewer. Reading what is left of them takes one call for all.
-func (s *Server) eachDrop(c *fiber.Ctx, drops []models.Drop) iter.Seq2[dropJSON, error] {
-	return func(yield func(dropJSON, error) bool) {
-		states, err := s.stock.states(c.UserContext(), viewerID(c), drops)
-		if err != nil {
-			yield(dropJSON{}, err)
-			return
-		}
-		posts := make([]int64, len(drops))
-		for i := range drops {
-			posts[i] = drops[i].PostID
-		}
-		able, err := s.abilitiesOn(c, nil, posts)
-		if err != nil {
-			yield(dropJSON{}, err)
-			return
-		}
-		now := s.now()
-		for i := range drops {
-			item := s.dropJSON(&drops[i], states[i], now)
-			item.Can = able.drop(&drops[i], item.State, item.Claim != nil)
-			if !yield(item, nil) {
-				return
-			}
-		}
+// dropsJSON shows drops to the viewer. Reading what is left of them takes one call for all.
+func (s *Server) dropsJSON(c *fiber.Ctx, drops []models.Drop) ([]dropJSON, error) {
+	states, err := s.stock.states(c.UserContext(), viewerID(c), drops)
+	if err != nil {
+		return nil, err
 	}
+	posts := make([]int64, len(drops))
+	for i := range drops {
+		posts[i] = drops[i].PostID
+	}
+	able, err := s.abilitiesOn(c, nil, posts)
+	if err != nil {
+		return nil, err
+	}
+	now := s.now()
+	out := make([]dropJSON, len(drops))
+	for i := range drops {
+		out[i] = s.dropJSON(&drops[i], states[i], now)
+		out[i].Can = able.drop(&drops[i], out[i].State, out[i].Claim != nil)
+	}
+	return out, nil
 }
 
 func (s *Server) dropJSON(d *models.Drop, state dropState, now time.Time) dropJSON {
@@ -96,7 +90,7 @@ func dropStateAt(d *models.Drop, remaining int64, now time.Time) string {
 }
 
 func (s *Server) replyDrop(c *fiber.Ctx, status int, d *models.Drop) error {
-	out, err := collect(s.eachDrop(c, []models.Drop{*d}))
+	out, err := s.dropsJSON(c, []models.Drop{*d})
 	if err != nil {
 		return err
 	}
@@ -115,7 +109,7 @@ func (s *Server) listDrops(c *fiber.Ctx) error {
 			return all(s.store.DropsOfPost(ctx, postID, at.id(), at.limit))
 		},
 		key:  func(d *models.Drop) models.ListKey { return models.ListKey{ID: d.ID} },
-		show: s.eachDrop,
+		show: together(func(drops []models.Drop) ([]dropJSON, error) { return s.dropsJSON(c, drops) }),
 	})
 }
 

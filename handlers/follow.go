@@ -7,6 +7,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 type followJSON struct {
@@ -87,16 +88,12 @@ func (s *Server) replyUsers(c *fiber.Ctx, name string, userID int64, read usersR
 
 // readFeed lists the posts of the users whom the viewer follows, latest first.
 func (s *Server) readFeed(c *fiber.Ctx) error {
-	view, err := postView(c)
-	if err != nil {
-		return err
-	}
-	return replyList(s, c, listing[models.Post, any]{
+	return replyList(s, c, listing[models.Post, postItem]{
 		name: ofUser("feed", viewerID(c)),
 		read: func(ctx context.Context, at position) ([]models.Post, *models.ListKey, error) {
-			return all(s.store.Feed(ctx, viewerID(c), view, at.after, at.limit))
+			return all(s.store.Feed(ctx, viewerID(c), db.ViewSummary, at.after, at.limit))
 		},
 		key:  func(p *models.Post) models.ListKey { return p.Key(models.PostsNew) },
-		show: s.eachPost(view),
+		show: each(s.summary),
 	})
 }

@@ -7,13 +7,18 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
-// userCommentJSON is a comment in the list of a user's comments, or in the result of a search, with the title of its
+// titledComment returns a comment in the list of a user's comments, or in the result of a search, with the title of its
 // post.
-type userCommentJSON struct {
-	PostTitle string      `json:"post_title"`
-	Comment   commentJSON `json:"comment"`
+func (s *Server) titledComment(title string, m *models.Comment) (item, error) {
+	shown, err := s.commentItem(m)
+	return containing{postTitleJSON{title}, "comment", shown}, err
+}
+
+type postTitleJSON struct {
+	PostTitle string `json:"post_title"`
 }
 
 func (s *Server) listUserComments(c *fiber.Ctx) error {
@@ -21,22 +26,28 @@ func (s *Server) listUserComments(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return replyList(s, c, listing[models.UserComment, userCommentJSON]{
+	return replyList(s, c, listing[models.UserComment, item]{
 		name: ofUser("comments", id),
 		read: func(ctx context.Context, at position) ([]models.UserComment, *models.ListKey, error) {
 			return s.store.CommentsByUser(ctx, viewerID(c), id, at.after, at.limit)
 		},
 		key: func(w *models.UserComment) models.ListKey { return w.Comment.Key(models.CommentsNew) },
-		show: within(func(w *models.UserComment) models.Comment { return w.Comment }, s.eachComment,
-			func(w *models.UserComment, m commentJSON) userCommentJSON { return userCommentJSON{w.PostTitle, m} }),
+		show: tryEach(func(w *models.UserComment) (item, error) {
+			return s.titledComment(w.PostTitle, &w.Comment)
+		}),
 	})
 }
 
-// likedJSON is a like of a user: the liked post or comment; the other is null.
-type likedJSON struct {
-	LikedAt time.Time    `json:"liked_at"`
-	Post    any          `json:"post"` // see eachPost
-	Comment *commentJSON `json:"comment"`
+// likedPostJSON is a like of a post, which is added to it as the member post.
+type likedPostJSON struct {
+	LikedAt time.Time `json:"liked_at"`
+	Comment *struct{} `json:"comment"` // null
+}
+
+// likedCommentJSON is a like of a comment, which is added to it as the member comment.
+type likedCommentJSON struct {
+	LikedAt time.Time `json:"liked_at"`
+	Post    *struct{} `json:"post"` // null
 }
 
 func (s *Server) listMyLikes(c *fiber.Ctx) error { return s.replyLikesOf(c, viewerID(c)) }
@@ -55,33 +66,28 @@ func (s *Server) replyLikesOf(c *fiber.Ctx, userID int64) error {
 	if err != nil {
 		return err
 	}
-	view, err := postView(c) // of posts; with comments, it has no effect
-	if err != nil {
-		return err
-	}
 	name := ofUser("likes:"+string(kind), userID)
 	if kind == models.KindComment {
-		return replyList(s, c, listing[models.Liked[models.Comment], likedJSON]{
+		return replyList(s, c, listing[models.Liked[models.Comment], item]{
 			name: name,
 			read: func(ctx context.Context, at position) ([]models.Liked[models.Comment], *models.ListKey, error) {
 				return s.store.LikedComments(ctx, viewerID(c), userID, at.id(), at.limit)
 			},
 			key: (*models.Liked[models.Comment]).Key,
-			show: within(func(l *models.Liked[models.Comment]) models.Comment { return l.Item }, s.eachComment,
-				func(l *models.Liked[models.Comment], m commentJSON) likedJSON {
-					return likedJSON{LikedAt: l.LikedAt, Comment: &m}
-				}),
+			show: tryEach(func(l *models.Liked[models.Comment]) (item, error) {
+				m, err := s.commentItem(&l.Item)
+				return containing{likedCommentJSON{LikedAt: l.LikedAt}, "comment", m}, err
+			}),
 		})
 	}
-	return replyList(s, c, listing[models.Liked[models.Post], likedJSON]{
+	return replyList(s, c, listing[models.Liked[models.Post], item]{
 		name: name,
 		read: func(ctx context.Context, at position) ([]models.Liked[models.Post], *models.ListKey, error) {
-			return s.store.LikedPosts(ctx, viewerID(c), userID, view, at.id(), at.limit)
+			return s.store.LikedPosts(ctx, viewerID(c), userID, db.ViewSummary, at.id(), at.limit)
 		},
 		key: (*models.Liked[models.Post]).Key,
-		show: within(func(l *models.Liked[models.Post]) models.Post { return l.Item }, s.eachPost(view),
-			func(l *models.Liked[models.Post], p any) likedJSON {
-				return likedJSON{LikedAt: l.LikedAt, Post: p}
-			}),
+		show: each(func(l *models.Liked[models.Post]) item {
+			return containing{likedPostJSON{LikedAt: l.LikedAt}, "post", s.summary(&l.Item)}
+		}),
 	})
 }

@@ -243,7 +243,7 @@ func (s *Server) repeatPost(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return s.replyCreatedPost(c, post)
+	return s.replyCreatedPost(c, post, readByViewer)
 }
 
 func (s *Server) repeatComment(c *fiber.Ctx) error {
@@ -251,7 +251,7 @@ func (s *Server) repeatComment(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return s.replyCreatedComment(c, comment)
+	return s.replyCreatedComment(c, comment, readByViewer)
 }
 
 func (s *Server) repeatReport(c *fiber.Ctx) error {

@@ -1,9 +1,7 @@
 package handlers
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"iter"
 	"runtime"
 	"strconv"
@@ -57,7 +55,7 @@ func all[R any](rows []R, err error) ([]R, *models.ListKey, error) { return rows
 
 // shower shows rows as items, one at a time and in their order, so that no item is rendered that does not fit in the
 // page. It may stop early once the page is full.
-type shower[R, J any] func(c *fiber.Ctx, rows []R) iter.Seq2[J, error]
+type shower[R, J any] func(rows []R) iter.Seq2[J, error]
 
 // ofUser returns the name of a list that belongs to a user.
 func ofUser(list string, userID int64) string { return list + ":user=" + strconv.FormatInt(userID, 10) }
@@ -107,11 +105,11 @@ const longItem = 16 << 10
 
 // replyPage answers with a page.
 func replyPage[R, J any](s *Server, c *fiber.Ctx, p page[R], show shower[R, J]) error {
-	body, err := encodePage(s, c, p, show)
+	h, err := encodePage(s, c, p, show)
 	if err != nil {
 		return err
 	}
-	return replyEncoded(c, body)
+	return s.replyHalves(c, h)
 }
 
 func replyEncoded(c *fiber.Ctx, body []byte) error {
@@ -120,76 +118,82 @@ func replyEncoded(c *fiber.Ctx, body []byte) error {
 	return nil
 }
 
-// encodePage returns the JSON of the rows of a page, up to its limit or to db.PageBytes, and at least one. If there
-// are more, next_cursor names the position after the last item.
-func encodePage[R, J any](s *Server, c *fiber.Ctx, p page[R], show shower[R, J]) ([]byte, error) {
-	body, _, err := encodeRows(s, c, p, show)
-	return body, err
-}
-
-// encodeRows is encodePage, and returns the number of rows in the page.
-func encodeRows[R, J any](
-	s *Server, c *fiber.Ctx, p page[R], show shower[R, J],
-) (encoded []byte, answered int, err error) {
-	var body bytes.Buffer
-	body.WriteByte('{')
+// encodePage encodes the rows of a page, up to its limit or to db.PageBytes, and at least one. If there are more,
+// next_cursor names the position after the last item.
+func encodePage[R, J any](s *Server, c *fiber.Ctx, p page[R], show shower[R, J]) (*halves, error) {
+	h := &halves{}
+	h.text("{")
 	for _, m := range p.more {
-		body.WriteString(`"` + m.name + `":`)
-		if err := writeJSON(&body, m.value); err != nil {
-			return nil, 0, err
+		h.text(`"` + m.name + `":`)
+		if err := h.append(m.value); err != nil {
+			return nil, err
 		}
-		body.WriteByte(',')
+		h.text(",")
 	}
-	body.WriteString(`"items":[`)
-	room, held := db.PageBytes-pageOverhead, 0
-	for item, err := range show(c, p.rows[:min(len(p.rows), p.limit)]) {
-		if err != nil {
-			return nil, 0, err
-		}
-		before := body.Len()
-		if answered > 0 {
-			body.WriteByte(',')
-		}
-		if err := writeJSON(&body, item); err != nil {
-			return nil, 0, err
-		}
-		if err := hold(c, body.Cap()-held); err != nil {
-			return nil, 0, err
-		}
-		held = body.Cap()
-		if body.Len()-before > longItem {
-			runtime.Gosched()
-		}
-		if answered > 0 && body.Len() > room {
-			body.Truncate(before)
-			break
-		}
-		answered++
+	h.text(`"items":[`)
+	answered, err := appendItems(c, h, show(p.rows[:min(len(p.rows), p.limit)]))
+	if err != nil {
+		return nil, err
 	}
 	rest := p.rest
 	if answered > 0 && answered < len(p.rows) {
 		last := p.key(&p.rows[answered-1])
 		rest = &last
 	}
-	body.WriteString(`],`)
+	h.text(`],`)
 	if p.complete != nil {
-		body.WriteString(`"complete":` + strconv.FormatBool(*p.complete) + `,`)
+		h.text(`"complete":` + strconv.FormatBool(*p.complete) + `,`)
 	}
-	body.WriteString(`"next_cursor":`)
+	h.text(`"next_cursor":`)
 	if rest == nil {
-		body.WriteString("null}")
+		h.text("null}")
 	} else {
-		body.WriteString(`"` + s.cursors.encodeSince(p.name, *rest, p.since) + `"}`)
+		h.text(`"` + s.cursors.encodeSince(p.name, *rest, p.since) + `"}`)
 	}
-	return bytes.Clone(body.Bytes()), answered, nil // the buffer's capacity is up to twice its length
+	return h, nil
+}
+
+// appendItems appends as many items as fit in the page, and at least one, and returns how many.
+func appendItems[J any](c *fiber.Ctx, h *halves, items iter.Seq2[J, error]) (answered int, err error) {
+	room, held := db.PageBytes-pageOverhead, 0
+	for v, err := range items {
+		if err != nil {
+			return 0, err
+		}
+		before := *h
+		if answered > 0 {
+			h.text(",")
+		}
+		if err := h.append(v); err != nil {
+			return 0, err
+		}
+		if err := hold(c, cap(h.body)-held); err != nil {
+			return 0, err
+		}
+		held = cap(h.body)
+		if len(h.body)-len(before.body) > longItem {
+			runtime.Gosched()
+		}
+		if answered > 0 && h.size() > room {
+			h.body, h.gaps, h.missing = h.body[:len(before.body)], before.gaps, before.missing
+			break
+		}
+		answered++
+	}
+	return answered, nil
 }
 
 // each shows every row by itself.
-func each[R, J any](item func(*R) J) shower[R, J] {
-	return func(_ *fiber.Ctx, rows []R) iter.Seq2[J, error] {
+func each[R, J any](show func(*R) J) shower[R, J] {
+	return tryEach(func(row *R) (J, error) { return show(row), nil })
+}
+
+// tryEach is each for rows that may fail to be rendered.
+func tryEach[R, J any](show func(*R) (J, error)) shower[R, J] {
+	return func(rows []R) iter.Seq2[J, error] {
 		return func(yield func(J, error) bool) {
 			for i := range rows {
-				if !yield(item(&rows[i]), nil) {
+				if !yield(show(&rows[i])) {
 					return
 				}
 			}
@@ -197,57 +201,21 @@ func each[R, J any](item func(*R) J) shower[R, J] {
 	}
 }
 
-// within shows rows that contain the rows of another list: inner extracts the contained row, show shows it, and outer
-// builds the item from the row and the contained item.
-func within[R, T, I, J any](inner func(*R) T, show shower[T, I], outer func(*R, I) J) shower[R, J] {
-	return func(c *fiber.Ctx, rows []R) iter.Seq2[J, error] {
-		plain := make([]T, len(rows))
-		for i := range rows {
-			plain[i] = inner(&rows[i])
-		}
+// together shows all rows at once.
+func together[R, J any](show func(rows []R) ([]J, error)) shower[R, J] {
+	return func(rows []R) iter.Seq2[J, error] {
 		return func(yield func(J, error) bool) {
-			i := 0
-			for item, err := range show(c, plain) {
-				if err != nil {
-					var none J
-					yield(none, err)
+			items, err := show(rows)
+			if err != nil {
+				var none J
+				yield(none, err)
+				return
+			}
+			for _, v := range items {
+				if !yield(v, nil) {
 					return
 				}
-				if !yield(outer(&rows[i], item), nil) {
-					return
-				}
-				i++
 			}
 		}
 	}
-}
-
-// collect returns all items.
-func collect[J any](items iter.Seq2[J, error]) ([]J, error) {
-	var all []J
-	for item, err := range items {
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, item)
-	}
-	return all, nil
-}
-
-// writeJSON writes v without HTML escapes. They are not needed: every answer has a Content-Type and forbids sniffing.
-func writeJSON(b *bytes.Buffer, v any) error {
-	encoder := json.NewEncoder(b)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(v); err != nil {
-		return err
-	}
-	b.Truncate(b.Len() - 1) // the newline
-	return nil
-}
-
-// encodeJSON is writeJSON as Fiber calls it.
-func encodeJSON(v any) ([]byte, error) {
-	var b bytes.Buffer
-	err := writeJSON(&b, v)
-	return b.Bytes(), err
 }

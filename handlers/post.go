@@ -3,7 +3,6 @@ package handlers
 import (
 	"context"
 	"fmt"
-	"iter"
 	"net/http"
 	"slices"
 	"strconv"
@@ -25,27 +24,22 @@ type authorJSON struct {
 	AvatarURL   shownAvatar `json:"avatar_url"`
 }
 
-// postHead is the part of a post that every view of it has.
+// postHead is what the first halves of a post have in common.
 type postHead struct {
 	ID            int64       `json:"id"`
 	Author        authorJSON  `json:"author"`
 	Title         string      `json:"title"`
 	Tags          models.Tags `json:"tags"`
-	LikesCount    int64       `json:"likes_count"`
 	CommentsCount int64       `json:"comments_count"`
-	Liked         bool        `json:"liked"`
-	Bookmarked    bool        `json:"bookmarked"`
 	Status        string      `json:"status"`
 	Locked        bool        `json:"locked"` // takes neither new comments nor edits
 	Pinned        bool        `json:"pinned"`
-	standingJSON
-	Version   int64       `json:"version"`
-	CreatedAt time.Time   `json:"created_at"`
-	UpdatedAt time.Time   `json:"updated_at"`
-	Can       postCanJSON `json:"can"`
+	Version       int64       `json:"version"`
+	CreatedAt     time.Time   `json:"created_at"`
+	UpdatedAt     time.Time   `json:"updated_at"`
 }
 
-// postJSON is a post with its text, as it is read alone.
+// postJSON is the first half of a post with its text, as it is read alone.
 type postJSON struct {
 	postHead
 
@@ -53,7 +47,7 @@ type postJSON struct {
 	ContentHTML string `json:"content_html"`
 }
 
-// postSummaryJSON is a post as lists show it.
+// postSummaryJSON is the first half of a post as lists show it.
 type postSummaryJSON struct {
 	postHead
 
@@ -64,86 +58,50 @@ type postSummaryJSON struct {
 
 func postTarget(id int64) models.Target { return models.Target{Kind: models.KindPost, ID: id} }
 
-// postView reads ?view= of a list of posts.
-func postView(c *fiber.Ctx) (db.PostView, error) {
-	return oneOf(c, "view", db.ViewSummary, db.ViewFull)
+// postItem is a post in an answer.
+type postItem struct {
+	first any // postJSON or postSummaryJSON
+	row   *models.Post
 }
 
-// eachPost shows posts to the viewer, as postSummaryJSON or postJSON. Reading their likes takes one call for all of
-// them, and so do the viewer's standings.
-func (s *Server) eachPost(view db.PostView) shower[models.Post, any] {
-	return func(c *fiber.Ctx, posts []models.Post) iter.Seq2[any, error] {
-		return func(yield func(any, error) bool) {
-			counts := make([]models.TargetCount, len(posts))
-			for i, p := range posts {
-				counts[i] = models.TargetCount{Target: postTarget(p.ID), Count: p.LikesCount}
-			}
-			likes, err := s.likes.LikeStates(c.UserContext(), viewerID(c), counts)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			standings, err := s.standings(c, posts)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			authors := make([]int64, len(posts))
-			for i, p := range posts {
-				authors[i] = p.Author.ID
-			}
-			able, err := s.abilitiesOn(c, authors, nil)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for i := range posts {
-				p := &posts[i]
-				item, err := s.showPost(view, p, own{likes[i], standings[p.ID]}, able.post(p))
-				if !yield(item, err) {
-					return
-				}
-			}
-		}
+func (p postItem) appendTo(h *halves) error {
+	if err := h.open(p.first); err != nil {
+		return err
 	}
+	h.endPost(p.row)
+	return nil
 }
 
-// eachPostWith is eachPost with the same likes and standings for all, for a viewer who may do nothing with them.
-func (s *Server) eachPostWith(view db.PostView, all own) shower[models.Post, any] {
-	return func(_ *fiber.Ctx, posts []models.Post) iter.Seq2[any, error] {
-		return func(yield func(any, error) bool) {
-			for i := range posts {
-				if item, err := s.showPost(view, &posts[i], all, postCanJSON{}); !yield(item, err) {
-					return
-				}
-			}
-		}
-	}
+// summary returns a post as lists show it.
+func (s *Server) summary(p *models.Post) postItem {
+	return postItem{postSummaryJSON{s.postHead(p), p.Excerpt, p.ActiveAt, s.presentAuthor(p.LastCommenter)}, p}
 }
 
-func (s *Server) showPost(
-	view db.PostView, p *models.Post, viewers own, can postCanJSON,
-) (any, error) {
-	head := postHead{
-		ID: p.ID, Author: s.author(p.Author), Title: p.Title, Tags: p.Tags, LikesCount: viewers.likes.Count,
-		CommentsCount: p.CommentsCount, Liked: viewers.likes.Liked, Bookmarked: p.Bookmarked, Status: p.Status.String(),
-		Locked: p.Locked, Pinned: p.Pinned, standingJSON: newStandingJSON(viewers.standing), Version: p.Version,
-		CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt, Can: can,
-	}
-	if view == db.ViewSummary {
-		return postSummaryJSON{head, p.Excerpt, p.ActiveAt, s.presentAuthor(p.LastCommenter)}, nil
-	}
+// wholePost returns a post with its text.
+func (s *Server) wholePost(p *models.Post) (postItem, error) {
 	html, err := s.markdown.HTML(postTarget(p.ID), p.Version, p.Content)
-	return postJSON{head, p.Content, html}, err
+	return postItem{postJSON{s.postHead(p), p.Content, html}, p}, err
 }
 
-func (s *Server) replyPost(c *fiber.Ctx, status int, p *models.Post) error {
-	out, err := collect(s.eachPost(db.ViewFull)(c, []models.Post{*p}))
+func (s *Server) postHead(p *models.Post) postHead {
+	return postHead{
+		ID: p.ID, Author: s.author(p.Author), Title: p.Title, Tags: p.Tags, CommentsCount: p.CommentsCount,
+		Status: p.Status.String(), Locked: p.Locked, Pinned: p.Pinned, Version: p.Version,
+		CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
+	}
+}
+
+func (s *Server) replyPost(c *fiber.Ctx, status int, p *models.Post, from source) error {
+	whole, err := s.wholePost(p)
 	if err != nil {
 		return err
 	}
+	if err := s.replyItem(c, whole, from); err != nil {
+		return err
+	}
 	c.Set(fiber.HeaderETag, etag(p.Version))
-	return c.Status(status).JSON(out[0])
+	c.Status(status)
+	return nil
 }
 
 // postQuery reads the query of a list of posts, and returns the name of the list. The default order of a search is
@@ -245,103 +203,96 @@ func queryTerms(c *fiber.Ctx) ([]string, error) {
 	return terms, nil
 }
 
-func (s *Server) listPosts(c *fiber.Ctx) error {
-	q, window, name, err := postQuery(c)
-	if err != nil {
-		return err
+// postList is a page of a list of posts that a client requests.
+type postList struct {
+	db.PostQuery
+
+	name   string // of the list
+	since  int64  // the oldest time of the list, in Unix seconds; 0 without a window
+	limit  int
+	once   bool // shows pinned posts apart
+	shared bool // between requests
+}
+
+// requestedPosts reads the query and the cursor of a list of posts. First pages are shared, except those of searches
+// and of a time that the client chose, which are seldom the same.
+func (s *Server) requestedPosts(c *fiber.Ctx) (l postList, err error) {
+	var window models.Window
+	if l.PostQuery, window, l.name, err = postQuery(c); err != nil {
+		return l, err
 	}
-	q.ViewerID = viewerID(c)
-	if q.View, err = postView(c); err != nil {
-		return err
+	if l.limit, err = pageLimit(c); err != nil {
+		return l, err
 	}
-	n, err := pageLimit(c)
-	if err != nil {
-		return err
+	var since int64 // of the cursor
+	if l.After, since, err = s.cursors.afterSince(c, l.name); err != nil {
+		return l, err
 	}
-	var since int64
-	if q.After, since, err = s.cursors.afterSince(c, name); err != nil {
-		return err
-	}
-	// First pages are shared, except those of searches and of a time that the client chose, which are seldom the same.
-	share := q.After == nil && len(q.Terms) == 0 && q.Since.IsZero()
+	l.View, l.Limit, l.once = db.ViewSummary, l.limit+1, c.Query("pinned") == pinnedOnce
+	l.shared = l.After == nil && len(l.Terms) == 0 && l.Since.IsZero()
 	switch {
-	case q.After != nil && since != 0:
-		q.Since = time.Unix(since, 0)
-	case q.Since.IsZero():
-		q.Since = window.Since(s.now())
+	case l.After != nil && since != 0:
+		l.Since = time.Unix(since, 0)
+	case l.Since.IsZero():
+		l.Since = window.Since(s.now())
 	}
-	if !q.Since.IsZero() {
-		since = q.Since.Unix()
+	l.since = since
+	if !l.Since.IsZero() {
+		l.since = l.Since.Unix()
 	}
-	q.Limit = n + 1
-	once := c.Query("pinned") == pinnedOnce
-	// read reads the page, and the pinned posts that it shows apart.
-	read := func(ctx context.Context, viewer int64) (found db.PostPage, pinned []models.Post, err error) {
-		q := q
-		q.ViewerID = viewer
-		if once {
-			if pinned, err = s.pinnedApart(ctx, q); err != nil {
-				return found, nil, err
-			}
-			for _, p := range pinned {
-				q.Except = append(q.Except, p.ID)
-			}
-			pinned = pinned[:min(len(pinned), pinnedOn(q.After))]
-		}
-		found, err = s.store.ListPosts(ctx, q)
-		return found, pinned, err
+	return l, nil
+}
+
+func (s *Server) listPosts(c *fiber.Ctx) error {
+	l, err := s.requestedPosts(c)
+	if err != nil {
+		return err
 	}
-	pageOf := func(
-		found db.PostPage, pinned []models.Post, show shower[models.Post, any],
-	) (page[models.Post], error) {
-		p := page[models.Post]{
-			name: name, since: since, rows: found.Posts, limit: n, key: found.Key, rest: found.Rest,
-		}
-		if len(q.Terms) > 0 {
-			p.complete = &found.Complete
-		}
-		if found.Total != nil {
-			p.more = append(p.more, member{"total_count", *found.Total})
-		}
-		if once {
-			shown, err := collect(show(c, pinned))
-			if err != nil {
-				return p, err
-			}
-			p.more = append(p.more, member{"pinned", append([]any{}, shown...)})
-		}
-		return p, nil
-	}
-	anyone := s.eachPostWith(q.View, widest)
-	cut := func(ctx context.Context) (*template, error) {
-		found, pinned, err := read(ctx, 0)
-		if err != nil {
+	name := fmt.Sprintf("%s since=%d limit=%d", l.name, l.since, l.limit)
+	return s.replyShared(c, name, l.shared, func(ctx context.Context, viewer int64) (*halves, error) {
+		return s.readPosts(ctx, c, l, viewer)
+	})
+}
+
+// readPosts returns a page of a list of posts, with the pinned posts that it shows apart.
+func (s *Server) readPosts(ctx context.Context, c *fiber.Ctx, l postList, viewer int64) (*halves, error) {
+	l.ViewerID = viewer
+	var pinned []models.Post
+	if l.once {
+		var err error
+		if pinned, err = s.pinnedApart(ctx, l.PostQuery); err != nil {
 			return nil, err
 		}
-		p, err := pageOf(found, pinned, anyone)
-		if err != nil {
-			return nil, err
+		for _, p := range pinned {
+			l.Except = append(l.Except, p.ID)
 		}
-		t, err := cutPage(s, c, p, anyone, pinnedSlots(pinned), postSlots(found.Posts))
-		if err == nil {
-			t.examined = found.Examined
-		}
-		return t, err
 	}
-	own := func() ([]byte, error) {
-		found, pinned, err := read(c.UserContext(), viewerID(c))
-		if err != nil {
-			return nil, err
-		}
-		s.charge(c, found.Examined)
-		p, err := pageOf(found, pinned, s.eachPost(q.View))
-		if err != nil {
-			return nil, err
-		}
-		return encodePage(s, c, p, s.eachPost(q.View))
+	found, err := s.store.ListPosts(ctx, l.PostQuery)
+	if err != nil {
+		return nil, err
 	}
-	shared := fmt.Sprintf("%s since=%d limit=%d view=%s", name, since, q.Limit, q.View)
-	return s.replyTemplate(c, shared, share, cut, own)
+	p := page[models.Post]{
+		name: l.name, since: l.since, rows: found.Posts, limit: l.limit, key: found.Key, rest: found.Rest,
+	}
+	if len(l.Terms) > 0 {
+		p.complete = &found.Complete
+	}
+	if found.Total != nil {
+		p.more = append(p.more, member{"total_count", *found.Total})
+	}
+	if l.once {
+		apart := items{}
+		for i := range pinned[:min(len(pinned), pinnedOn(l.After))] {
+			apart = append(apart, s.summary(&pinned[i]))
+		}
+		p.more = append(p.more, member{"pinned", apart})
+	}
+	h, err := encodePage(s, c, p, each(s.summary))
+	if err != nil {
+		return nil, err
+	}
+	h.examined = found.Examined
+	return h, nil
 }
 
 func (s *Server) createPost(c *fiber.Ctx) error {
@@ -359,7 +310,7 @@ func (s *Server) createPost(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return s.replyCreatedPost(c, post)
+	return s.replyCreatedPost(c, post, justCreated)
 }
 
 // newMentions returns the names that an edit adds to those that a text mentions.
@@ -368,8 +319,8 @@ func (s *Server) newMentions(before, after string) []string {
 	return slices.DeleteFunc(s.markdown.Mentions(after), func(name string) bool { return slices.Contains(known, name) })
 }
 
-func (s *Server) replyCreatedPost(c *fiber.Ctx, post *models.Post) error {
-	if err := s.replyPost(c, http.StatusCreated, post); err != nil {
+func (s *Server) replyCreatedPost(c *fiber.Ctx, post *models.Post, from source) error {
+	if err := s.replyPost(c, http.StatusCreated, post, from); err != nil {
 		return err
 	}
 	c.Set(fiber.HeaderLocation, "/v1/posts/"+strconv.FormatInt(post.ID, 10))
@@ -381,21 +332,18 @@ func (s *Server) readPost(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	post, err := s.sharedPost(c, id)
+	post, from, err := s.sharedPost(c, id)
 	if err != nil {
 		return err
 	}
-	return s.replyPost(c, http.StatusOK, post)
+	return s.replyPost(c, http.StatusOK, post, from)
 }
 
-// sharedPost returns a post as PostByID does.
-func (s *Server) sharedPost(c *fiber.Ctx, id int64) (*models.Post, error) {
+// sharedPost returns a post as PostByID does, and how it was read. Blocks hide no post that is asked for.
+func (s *Server) sharedPost(c *fiber.Ctx, id int64) (*models.Post, source, error) {
 	if _, ok := s.edition(c); !ok {
-		return s.store.PostByID(c.UserContext(), viewerID(c), id)
-	}
-	view, _, err := s.asAnyone(c) // blocks hide no post that is asked for
-	if err != nil {
-		return nil, err
+		post, err := s.store.PostByID(c.UserContext(), viewerID(c), id)
+		return post, readByViewer, err
 	}
 	post, err := readShared(c, s, fmt.Sprintf("post:%d", id), func(ctx context.Context) (*models.Post, error) {
 		post, err := readTogether(ctx, s, &s.shared.posts, id, s.store.PostsByID)
@@ -407,35 +355,16 @@ func (s *Server) sharedPost(c *fiber.Ctx, id int64) (*models.Post, error) {
 		}
 		return post, db.Hold(ctx, len(post.Content))
 	})
-	if err != nil || !view.Bookmarks {
-		return post, err
-	}
-	marked, err := s.bookmarked(c, []models.Post{*post})
-	if err != nil {
-		return nil, err
-	}
-	return &marked[0], nil
+	return post, readByAnyone, err
 }
 
-// bookmarked returns a copy of posts with the viewer's bookmarks.
-func (s *Server) bookmarked(c *fiber.Ctx, posts []models.Post) ([]models.Post, error) {
-	bookmarked, err := s.store.Bookmarked(c.UserContext(), viewerID(c), idsOf(posts))
-	if err != nil {
+// bookmarked returns which of these posts the viewer has bookmarked.
+func (s *Server) bookmarked(c *fiber.Ctx, posts []int64) (map[int64]bool, error) {
+	view, known, err := s.viewpoint(c)
+	if err != nil || known && !view.Bookmarks {
 		return nil, err
 	}
-	posts = slices.Clone(posts)
-	for i := range posts {
-		posts[i].Bookmarked = bookmarked[posts[i].ID]
-	}
-	return posts, nil
-}
-
-func idsOf(posts []models.Post) []int64 {
-	ids := make([]int64, len(posts))
-	for i, p := range posts {
-		ids[i] = p.ID
-	}
-	return ids
+	return s.store.Bookmarked(c.UserContext(), viewerID(c), posts)
 }
 
 // ownPost returns the post in the path, if the permission of the route allows the viewer to change it.
@@ -493,7 +422,7 @@ func (s *Server) editPost(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return s.replyPost(c, http.StatusOK, post)
+	return s.replyPost(c, http.StatusOK, post, readByViewer)
 }
 
 func (s *Server) deletePost(c *fiber.Ctx) error {
@@ -517,5 +446,5 @@ func (s *Server) restorePost(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return s.replyPost(c, http.StatusOK, post)
+	return s.replyPost(c, http.StatusOK, post, readByViewer)
 }

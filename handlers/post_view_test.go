@@ -8,12 +8,11 @@ import (
 	"time"
 
 	"likewise/models"
-	"likewise/models/db"
 	"likewise/models/privacy"
 )
 
-// views returns the paths of all lists of posts. The contract names them by their answers.
-func views(t *testing.T, user int64) map[string]string {
+// postLists returns the paths of all lists of posts. The contract names them by their answers.
+func postLists(t *testing.T, user int64) map[string]string {
 	t.Helper()
 	paths := map[string]string{}
 	for _, o := range operations(t) {
@@ -23,21 +22,13 @@ func views(t *testing.T, user int64) map[string]string {
 				!strings.HasSuffix(ref, "/ModeratedPostPage") {
 			continue
 		}
-		path, parameter := strings.Replace(o.path, "{id}", fmt.Sprint(user), 1), false
-		for _, p := range o.params {
-			parameter = parameter || o.component(p) == "View"
-		}
-		if !parameter {
-			t.Errorf("%s lists posts and has no view", o.id)
-		}
-		paths[o.id] = path
+		paths[o.id] = strings.Replace(o.path, "{id}", fmt.Sprint(user), 1)
 	}
 	return paths
 }
 
-// Every list of posts shows summaries, unless its client requests full posts. MySQL does not read the texts of
-// summaries.
-func TestLists_ofPostsHaveViews(t *testing.T) {
+// Every list of posts shows summaries. MySQL does not read their texts.
+func TestLists_ofPostsShowSummaries(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada, mod := a.account(t), a.grow(t, a.account(t), models.RoleModerator)
@@ -47,7 +38,7 @@ func TestLists_ofPostsHaveViews(t *testing.T) {
 	a.must(t, 200, mod, "PUT", pathOf(p)+"/subscription", obj{"level": "muted"})
 	a.must(t, 200, mod, "PUT", userPath(ada)+"/follow", nil)
 	a.newComment(t, mod, p.ID)
-	lists := views(t, ada.ID)
+	lists := postLists(t, ada.ID)
 	if len(lists) != 8 {
 		t.Errorf("the lists of posts are %v", lists)
 	}
@@ -57,43 +48,25 @@ func TestLists_ofPostsHaveViews(t *testing.T) {
 		lists["listPosts?"+query] = "/v1/posts?" + query
 	}
 	for id, path := range lists {
-		item := func(view string) obj {
-			t.Helper()
-			if view != "" {
-				view = separator(path) + "view=" + view
-			}
-			items := read[page[obj]](t, a.must(t, 200, mod, "GET", path+view, nil)).Items
-			if len(items) != 1 {
-				t.Fatalf("%s%s has %d items", path, view, len(items))
-			}
-			if inner, ok := items[0]["post"].(obj); ok {
-				return inner
-			}
-			return items[0]
-		}
-		item("") // caches the session
+		a.must(t, 200, mod, "GET", path, nil) // caches the session
 		a.sent.take()
-		for _, view := range []string{"", "summary"} {
-			got := item(view)
-			commenter, _ := got["last_commenter"].(obj)
-			if got["excerpt"] != "Some content." || commenter["username"] != mod.Name || got["active_at"] == nil ||
-				got["content"] != nil || got["content_html"] != nil {
-				t.Errorf("%s: the summary is %v", id, got)
-			}
+		items := read[page[obj]](t, a.must(t, 200, mod, "GET", path, nil)).Items
+		if len(items) != 1 {
+			t.Fatalf("%s has %d items", path, len(items))
+		}
+		got := items[0]
+		if inner, ok := got["post"].(obj); ok {
+			got = inner
+		}
+		commenter, _ := got["last_commenter"].(obj)
+		if got["excerpt"] != "Some content." || commenter["username"] != mod.Name || got["active_at"] == nil ||
+			got["content"] != nil || got["content_html"] != nil {
+			t.Errorf("%s: the summary is %v", id, got)
 		}
 		for _, statement := range a.sent.take() {
 			if strings.Contains(statement, ".content") {
 				t.Errorf("%s reads the text:\n%s", id, statement)
 			}
-		}
-		if got := item("full"); got["content"] != "Some *content*." ||
-			got["content_html"] != "<p>Some <em>content</em>.</p>\n" || got["excerpt"] != nil {
-			t.Errorf("%s: the full post is %v", id, got)
-		}
-		problem, _ := a.refused(t, 422, "invalid", mod, "GET", path+separator(path)+"view=short", nil)
-		if len(problem.Errors) != 1 || problem.Errors[0].Field != "view" ||
-			problem.Errors[0].Message != "must be one of summary, full" {
-			t.Errorf("%s refuses a view with %+v", id, problem)
 		}
 	}
 }
@@ -110,17 +83,9 @@ func TestSummaries_areSmall(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	size := func(path string) int {
-		t.Helper()
-		r := a.must(t, 200, account{}, "GET", path, nil, header{"Accept-Encoding", "identity"})
-		if n := len(read[page[obj]](t, r).Items); n == 0 || n < 100 && !strings.Contains(path, "full") {
-			t.Errorf("%s has %d items", path, n)
-		}
-		return len(r.Body)
-	}
-	summaries, full := size("/v1/posts?limit=100"), size("/v1/posts?limit=100&view=full")
-	if summaries > 100*1000 || full < db.PageBytes*9/10 {
-		t.Errorf("a page has %d bytes of summaries and %d bytes of posts", summaries, full)
+	r := a.must(t, 200, account{}, "GET", "/v1/posts?limit=100", nil, header{"Accept-Encoding", "identity"})
+	if n := len(read[page[obj]](t, r).Items); n != 100 || len(r.Body) > 100*1000 {
+		t.Errorf("a page of %d summaries has %d bytes", n, len(r.Body))
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/models"
-	"likewise/models/db"
 )
 
 // standingJSON is the relation of the viewer to a post.
@@ -33,15 +32,12 @@ func newStandingJSON(standing models.Standing) standingJSON {
 
 // standings returns the viewer's standings towards posts, by id. What the counting of unread comments examines is
 // charged.
-func (s *Server) standings(c *fiber.Ctx, posts []models.Post) (map[int64]models.Standing, error) {
-	if viewerID(c) == 0 {
-		return nil, nil
-	}
+func (s *Server) standings(c *fiber.Ctx, posts []int64) (map[int64]models.Standing, error) {
 	view, known, err := s.viewpoint(c)
 	if err != nil || known && !view.Standings {
 		return nil, err
 	}
-	standings, examined, err := s.store.Standings(c.UserContext(), viewerID(c), idsOf(posts))
+	standings, examined, err := s.store.Standings(c.UserContext(), viewerID(c), posts)
 	if err != nil {
 		return nil, err
 	}
@@ -88,14 +84,14 @@ func (s *Server) markRead(c *fiber.Ctx) error {
 // the counting of unread comments examines is charged.
 func (s *Server) listUnread(c *fiber.Ctx) error {
 	examined := 0
-	err := replyList(s, c, listing[models.Post, any]{
+	err := replyList(s, c, listing[models.Post, postItem]{
 		name: ofUser("unread", viewerID(c)),
 		read: func(ctx context.Context, at position) (list []models.Post, rest *models.ListKey, err error) {
 			list, rest, examined, err = s.store.UnreadPosts(ctx, viewerID(c), at.after, at.limit)
 			return list, rest, err
 		},
 		key:  func(p *models.Post) models.ListKey { return p.Key(models.PostsActive) },
-		show: s.eachPost(db.ViewSummary),
+		show: each(s.summary),
 	})
 	s.charge(c, examined)
 	return err

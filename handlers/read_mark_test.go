@@ -68,7 +68,7 @@ func TestReadMarks_countWhatCameSince(t *testing.T) {
 		first := a.newComment(t, ada, p.ID)
 		everywhere := func(want string) {
 			t.Helper()
-			lists := []string{"/v1/posts", "/v1/posts?view=full", "/v1/posts?sort=active", "/v1/posts?q=content",
+			lists := []string{"/v1/posts", "/v1/posts?sort=active", "/v1/posts?q=content",
 				fmt.Sprintf("/v1/users/%d/posts", ada.ID), "/v1/me/bookmarks", "/v1/feed"}
 			for _, path := range lists {
 				assert.Equal(t, want, a.standingsIn(t, bob, path)[p.ID], path)

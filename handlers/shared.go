@@ -136,8 +136,8 @@ func readShared[T any](c *fiber.Ctx, s *Server, name string, load func(context.C
 				size.Add(int64(n))
 				return db.Hold(ctx, n)
 			}))
-			if t, ok := any(result).(*template); ok && t != nil {
-				return sharedRead{result, t.size}, err // the rows are not kept
+			if h, ok := any(result).(*halves); ok && h != nil {
+				return sharedRead{result, h.size()}, err // the rows are not kept
 			}
 			return sharedRead{result, int(size.Load())}, err
 		}))

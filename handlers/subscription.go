@@ -6,6 +6,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 type subscriptionJSON struct {
@@ -52,16 +53,12 @@ func (s *Server) subscribe(c *fiber.Ctx, postID int64, level models.Subscription
 
 // listSubscriptions lists the posts that the viewer follows or mutes, the latest subscription first.
 func (s *Server) listSubscriptions(c *fiber.Ctx) error {
-	view, err := postView(c)
-	if err != nil {
-		return err
-	}
-	return replyList(s, c, listing[models.KeptPost, any]{
+	return replyList(s, c, listing[models.KeptPost, postItem]{
 		name: ofUser("subscriptions", viewerID(c)),
 		read: func(ctx context.Context, at position) ([]models.KeptPost, *models.ListKey, error) {
-			return s.store.SubscribedPosts(ctx, viewerID(c), view, at.id(), at.limit)
+			return s.store.SubscribedPosts(ctx, viewerID(c), db.ViewSummary, at.id(), at.limit)
 		},
 		key:  keptKey,
-		show: s.eachKept(view),
+		show: each(s.keptPost),
 	})
 }

@@ -62,7 +62,6 @@ func TestSubscriptions_areAbsoluteAndListed(t *testing.T) {
 		a.subscribe(t, bob, muted, "muted")
 		want := map[int64]string{followed.ID: "unread, following", muted.ID: "unread, muted"}
 		assert.Equal(t, want, a.standingsIn(t, bob, "/v1/me/subscriptions"))
-		assert.Equal(t, want, a.standingsIn(t, bob, "/v1/me/subscriptions?view=full"))
 		want[other.ID] = "unread"
 		assert.Equal(t, want, a.standingsIn(t, bob, "/v1/posts"))
 		assert.Empty(t, a.standingsIn(t, ada, "/v1/me/subscriptions"))

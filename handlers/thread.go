@@ -36,10 +36,10 @@ func (s *Server) readThread(c *fiber.Ctx) error {
 		return err
 	}
 	name := topLevelList(id) + string(q.Sort)
-	read := func(ctx context.Context, viewer int64) (found commentPage, err error) {
+	read := func(ctx context.Context, viewer int64) ([]models.Comment, *models.ListKey, error) {
+		q := q
 		q.ViewerID = viewer
-		found.comments, found.rest, err = s.store.Thread(ctx, q)
-		return found, err
+		return s.store.Thread(ctx, q)
 	}
 	list := commentList{name: name, sort: q.Sort, replies: q.Sort, read: read}
 	return s.replyCommentList(c, list, fmt.Sprintf("%s depth=%d limit=%d", name, q.Depth, q.Limit), q.After == nil)
@@ -51,12 +51,12 @@ func (s *Server) readAncestors(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return replyList(s, c, listing[models.Comment, commentJSON]{
+	return replyList(s, c, listing[models.Comment, *commentItem]{
 		name: "ancestors:" + strconv.FormatInt(id, 10),
 		read: func(ctx context.Context, at position) ([]models.Comment, *models.ListKey, error) {
 			return all(s.store.Ancestors(ctx, viewerID(c), id, at.id(), at.limit))
 		},
 		key:  func(m *models.Comment) models.ListKey { return models.ListKey{ID: m.ID} },
-		show: s.eachComment,
+		show: tryEach(s.commentItem),
 	})
 }

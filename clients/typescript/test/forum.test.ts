@@ -218,11 +218,8 @@ test("an account posts, likes, replies, edits and deletes", async () => {
   assert.equal((await ok(mine.GET("/v1/posts/{id}", { params }))).liked, true);
   assert.equal((await ok(api.GET("/v1/posts/{id}", { params }))).liked, false);
   const [summary] = (await ok(api.GET("/v1/users/{id}/posts", { params: { path: { id: post.author.id } } }))).items;
-  assert.ok(summary && "excerpt" in summary);
+  assert.ok(summary);
   assert.deepEqual([summary.excerpt, summary.last_commenter], ["Some content.", null]);
-  const [full] = (await ok(api.GET("/v1/users/{id}/posts", { params: { path: { id: post.author.id }, query: { view: "full" } } }))).items;
-  assert.ok(full && "content" in full);
-  assert.equal(full.content, "Some *content*.");
   assert.deepEqual(await ok(mine.DELETE("/v1/posts/{id}/like", { params })), { liked: false, likes_count: 0 });
 
   const comment = await ok(mine.POST("/v1/posts/{id}/comments", { params, body: { content: "A comment." } }));

@@ -42,13 +42,11 @@ like = likewise.LikesApi(bob).like_post(post.id)
 assert like.liked and like.likes_count == 1, like
 
 page = likewise.PostsApi(bob).list_posts(sort="new", limit=1)
-item = page.items[0].actual_instance
+item = page.items[0]
 assert isinstance(item, likewise.PostSummary) and item.id == post.id and item.liked, page
 assert item.created_at.tzinfo, page
-full = likewise.PostsApi(bob).list_posts(view="full", limit=1)
-assert isinstance(full.items[0].actual_instance, likewise.Post), full
 found = likewise.PostsApi(bob).list_posts(q=run)
-assert [item.actual_instance.id for item in found.items] == [post.id] and found.next_cursor is None, found
+assert [item.id for item in found.items] == [post.id] and found.next_cursor is None, found
 
 report = likewise.ReportsApi(bob).report_content(
     likewise.ReportInput(target_type="post", target_id=post.id, reason=likewise.ReportReason.SPAM)

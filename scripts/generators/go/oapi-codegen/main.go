@@ -56,7 +56,7 @@ func main() {
 	limit, newest := 1, api.ListPostsParamsSortNew
 	list := must(bob.ListPostsWithResponse(ctx, &api.ListPostsParams{Sort: &newest, Limit: &limit}))
 	check(list.JSON200 != nil && len(list.JSON200.Items) == 1, "list", string(list.Body))
-	summary := must(list.JSON200.Items[0].AsPostSummary())
+	summary := list.JSON200.Items[0]
 	check(summary.Id == id && summary.Liked && summary.CreatedAt.After(time.Now().Add(-time.Hour)), "summary", summary)
 	found := must(bob.ListPostsWithResponse(ctx, &api.ListPostsParams{Q: &run}))
 	check(found.JSON200 != nil && len(found.JSON200.Items) == 1 && found.JSON200.NextCursor == nil, "search",
