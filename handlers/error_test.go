@@ -120,9 +120,9 @@ func TestErrorsPage_isTheContractAndTheCode(t *testing.T) {
 
 	codes := slices.Collect(maps.Keys(page.fields))
 	assert.ElementsMatch(t, words("FieldError", "code", "enum"), codes)
-	assert.ElementsMatch(t, constants(t, "validation_fault.go", "FieldCode"), codes)
+	assert.ElementsMatch(t, constants(t, "fault.go", "FieldCode"), codes)
 	assert.ElementsMatch(t, words("FieldParams", "format", "enum"), page.formats)
-	assert.ElementsMatch(t, constants(t, "validation_fault.go", "Format"), page.formats)
+	assert.ElementsMatch(t, constants(t, "fault.go", "Format"), page.formats)
 	var params []string
 	for _, names := range page.fields {
 		params = append(params, names...)
