@@ -145,7 +145,7 @@ func holdGate(t testing.TB, r *Redis) *barrier {
 
 func (b *barrier) open() { b.once.Do(func() { close(b.let) }) }
 
-// holdQueries holds the queries that contain part, until the returned function is called.
+// holdAll holds the queries that contain part, until the returned function is called.
 func (q *queries) holdAll(t testing.TB, part string) (caught <-chan struct{}, let func()) {
 	t.Helper()
 	seen, open := make(chan struct{}, 1000), make(chan struct{})

@@ -544,7 +544,7 @@ func TestContract_suitsGenerators(t *testing.T) {
 	k := mustSpec(t)
 	schemas, _ := node{"", k.doc}.in("components", "schemas")
 	for name := range schemas.value {
-		// NewPost would be the constructor of Post in Go.
+		// A name such as New and Post would be that of a constructor in Go.
 		assert.NotRegexp(t, "^New[A-Z]", name, "the body of a request is a schema such as PostInput")
 	}
 	k.walk(node{"", k.doc}, func(n node) {

@@ -8,7 +8,7 @@ import (
 // ID is a global id: positive, of at most 63 bits, and ordered by time. In JSON it is a string, because JavaScript
 // rounds numbers of more than 53 bits.
 //
-// The upper bits are a slot, a number that is reserved in MySQL (see ReserveSlots) and issued once. The lower idBits
+// The upper bits are a slot, a number that is reserved in MySQL (see ReserveSlots) and issued once. The lower IDBits
 // are chosen by the process that holds the slot.
 type ID int64
 

@@ -30,7 +30,7 @@ type Session struct {
 	Blocked bool
 }
 
-// Unnoted reports whether the use of an API token is due to be recorded (see UseToken).
+// Unnoted reports whether the use of an API token is due to be recorded (see db.DB.UseTokens).
 func (s *Session) Unnoted(now time.Time) bool {
 	return s.IsToken && (s.LastUsedAt == nil || now.Sub(*s.LastUsedAt) >= TokenUsedEvery)
 }

@@ -423,7 +423,7 @@ func plain(line text.Segment, source []byte) (nodes []ast.Node) {
 	return nodes
 }
 
-// rawHTML replaces the nodes of raw HTML by tagNodes and text.
+// rawHTML replaces the nodes of raw HTML by a tagNode for each tag, and text.
 type rawHTML struct{}
 
 func (rawHTML) Transform(doc *ast.Document, reader text.Reader, _ parser.Context) {

@@ -206,7 +206,7 @@ func (s *ClaimState) truth() [maxUsers]uint8 {
 	return held
 }
 
-// A lost event keeps the others of its claim in User and ID, so fold needs its kind: see claimModelLose.
+// A lost event keeps the others of its claim in User and ID, so fold needs its kind: see claimLose.
 func (e claimEvent) fold(held *[maxUsers]uint8) {
 	switch {
 	case e.Kind == eventTaken, e.Kind == eventLost+eventTaken:

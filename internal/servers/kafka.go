@@ -123,7 +123,7 @@ func serveBroker(data, port, advertised string) error {
 }
 
 // brokerListener reports the advertised address as its own, because the broker directs its clients to the address of
-// its listener. Its connections are lingeringConns.
+// its listener. Each of its connections is a lingeringConn.
 type brokerListener struct {
 	net.Listener
 

@@ -226,7 +226,7 @@ func TestCheckThenAct_oversells(t *testing.T) {
 	b.commit()
 	require.EqualValues(t, -4, s.stock(t), "the damage: 14 of 10 are sold")
 
-	// And with the value that was read, as in reductStock: nobody sees that two were sold.
+	// And with the value that was read, nobody sees that two were sold.
 	s.goods(t, 1)
 	a, b = s.begin(t), s.begin(t)
 	left, same := a.number(readStock)-1, b.number(readStock)-1

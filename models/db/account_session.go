@@ -175,7 +175,7 @@ func (s *DB) EndSession(ctx context.Context, userID int64, id string) (ended [][
 	return s.endSession(ctx, userID, false, id)
 }
 
-// numberID returns the SessionID of the session or token with this hashNumber.
+// numberID returns the SessionID of the session or token with this HashNumber.
 func numberID(number int64) string { return fmt.Sprintf("%016x", uint64(number)) }
 
 // hashRange returns the bounds of the hashes that begin with a SessionID, in hexadecimal digits.

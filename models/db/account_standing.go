@@ -75,7 +75,7 @@ func MayOverrule(tx *Tx, actor, decider int64) error {
 	return err
 }
 
-// MayOverruleBan is mayOverrule for the ban of a user.
+// MayOverruleBan is MayOverrule for the ban of a user.
 func MayOverruleBan(tx *Tx, actor, userID int64) error {
 	const query = `
 		SELECT COALESCE((

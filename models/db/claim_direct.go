@@ -97,7 +97,7 @@ func refusal(tx *Tx, dropID int64, at time.Time) error {
 }
 
 // takeRow writes the row of a new claim: a new one, or that of the user's ended claim old. The count is changed, so the
-// drop is locked. If the row is no longer as it was read before the lock, takeRow returns errChangedMeanwhile.
+// drop is locked. If the row is no longer as it was read before the lock, takeRow returns ErrChangedMeanwhile.
 func takeRow(tx *Tx, r *claimRow, old int64) error {
 	const insert = `
 		INSERT INTO claims (drop_id, user_id, id, state, created_at, expires_at, confirmed_at, due_at)

@@ -298,7 +298,7 @@ func addCounts(tx *Tx, table, column, sign string, by map[int64]int) error {
 	return tx.Exec(update).Error
 }
 
-// Hide deletes a post or comment, as hidePosts and hideComments do.
+// Hide deletes a post or comment, as HidePosts and HideComments do.
 func Hide(tx *Tx, target models.Target, d models.Deletion) (err error) {
 	if target.Kind == models.KindComment {
 		_, err = HideComments(tx, []int64{target.ID}, d)
@@ -308,7 +308,7 @@ func Hide(tx *Tx, target models.Target, d models.Deletion) (err error) {
 	return err
 }
 
-// Show restores a post or comment, as showPosts and showComments do.
+// Show restores a post or comment, as ShowPosts and ShowComments do.
 func Show(tx *Tx, target models.Target) (err error) {
 	if target.Kind == models.KindComment {
 		_, err = ShowComments(tx, []int64{target.ID})

@@ -196,7 +196,7 @@ func replacePost(tx *Tx, p *models.Post, editor int64, text models.PostText, tag
 	if p.Status == models.StatusNormal {
 		indexed = search.Version
 	} else {
-		d.excerpt = excerpt{} // showPosts makes it
+		d.excerpt = excerpt{} // ShowPosts makes it
 	}
 	const update = `
 		UPDATE posts

@@ -8,7 +8,7 @@ import (
 	"likewise/models"
 )
 
-// tagNamesOfX is tagNames of the post x.
+// tagNamesOfX is TagNames of the post x.
 const tagNamesOfX = `(
 		SELECT GROUP_CONCAT(t.name ORDER BY g.position SEPARATOR ' ')
 		FROM post_tags g

@@ -15,7 +15,7 @@ type ModerationAct struct {
 	Action     string // such as "post.delete"
 	TargetType string // "post", "comment", "user", "report", "shard", …
 	TargetID   int64
-	Reason     string // at most MaxReason characters
+	Reason     string // see models.ValidateReason
 	// Before and After are the changed properties of the target, as JSON objects; nil if the target did not or does not
 	// exist.
 	Before, After map[string]any

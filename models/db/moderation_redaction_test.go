@@ -149,7 +149,7 @@ func TestReports_keepTheFirstReportedVersions(t *testing.T) {
 	})
 }
 
-// textColumns are those that hold what users write, and the search index.
+// textLeft returns the columns of text that hold the word, those of the search index included.
 func textLeft(t *testing.T, store *db.DB, word string) []string {
 	t.Helper()
 	rows, err := store.Pool().QueryContext(t.Context(), `

@@ -19,7 +19,7 @@ import (
 //
 // A connection that is refused or lost counts as a failure, and so does a context that ends while a connection is made.
 // A statement that the server rejects, or ends at its time limit, is an answer. A call whose context ends otherwise, in
-// a statement or while it waits for a connection, is not counted. After breakerPause, the open breaker admits one call
+// a statement or while it waits for a connection, is not counted. After BreakerPause, the open breaker admits one call
 // at a time, and rejects all others until one succeeds. Statements of a transaction that has begun are not rejected:
 // they end with their connection.
 type guardedPool struct {

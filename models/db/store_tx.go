@@ -106,7 +106,7 @@ func (tx *Tx) CloseAfter(kind models.TargetKind, ids []int64) {
 }
 
 // Transact runs act in a READ COMMITTED transaction: without gap locks, and every statement sees all committed changes.
-// It retries deadlocks, lock waits and errChangedMeanwhile; after maxAttempts runs it returns CodeUnavailable. An error
+// It retries deadlocks, lock waits and ErrChangedMeanwhile; after maxAttempts runs it returns CodeUnavailable. An error
 // at COMMIT is returned as it is, because the outcome is unknown. The fencing number and the caller of the context are
 // checked first (see WithFence and WithCaller). What act notes is done last (see Tx).
 //

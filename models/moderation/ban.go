@@ -18,8 +18,8 @@ func BanState(b *models.Ban) map[string]any {
 }
 
 // BanUser bans a user in place of any earlier ban, and ends all their sessions and API tokens in the same transaction.
-// It returns the hashes of those, and truncates ban.Until to the second. Other processes learn of the ban within 5
-// seconds.
+// It returns the hashes of those, and truncates ban.Until to the second. Other processes learn of the ban within some
+// 2 s.
 //
 // CodeInvalid: the ban breaks a rule. CodeNotFound: the user does not exist. CodeForbidden: the actor does not outrank
 // the user (see Outranks), or the present ban was decided by a user whose role is above the actor's.

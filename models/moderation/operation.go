@@ -58,7 +58,7 @@ func (s *Store) RemoveAll(ctx context.Context, actor, userID int64, reason strin
 	return s.OperationByID(ctx, id)
 }
 
-// lockAuthor is lockOutranked for an author who may have deleted their account: their content still exists.
+// lockAuthor is LockOutranked for an author who may have deleted their account: their content still exists.
 func lockAuthor(tx *db.Tx, actor, userID int64) error {
 	_, err := db.LockOutranked(tx, actor, userID)
 	if models.ErrorCode(err) != models.CodeNotFound {

@@ -19,7 +19,7 @@ import (
 )
 
 // With -dump, the tests below read another dump:
-// go test -tags dev ./cmd/likewise/stackexchange -run TestWords -v -args -dump=FOLDER.
+// go test -tags dev ./cmd/likewise/stackexchange -run TestWords_of -v -args -dump=FOLDER.
 var dumpFolder = flag.String("dump", extract, "the folder of the dump whose words are compared")
 
 // page is what a reader finds in HTML.

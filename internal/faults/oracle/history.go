@@ -31,7 +31,7 @@ func APIName(api int) string { return fmt.Sprintf("api%d", api%2+1) }
 type Op struct {
 	Want       bool
 	Outcome    Outcome
-	Status     uint16 // HTTP; noStatus without an answer
+	Status     uint16 // HTTP; NoStatus without an answer
 	API        uint8
 	Start, End time.Duration // since the run began
 	Broken     bool          // the connection ended before the client gave up
