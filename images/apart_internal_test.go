@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -114,6 +115,9 @@ func TestLimitProcessor_endsTheProcess(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), "LIKEWISE_TEST_SPIN=1")
 	require.Error(t, cmd.Run())
-	assert.GreaterOrEqual(t, cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime(), 900*time.Millisecond)
-	assert.False(t, cmd.ProcessState.Exited(), "it is killed: %s", cmd.ProcessState)
+	status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	require.True(t, ok)
+	assert.True(t, status.Signaled(), "it is killed: %s", cmd.ProcessState)
+	// The system counts the time of a limit in ticks, and may be early by some of them.
+	assert.Greater(t, cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime(), time.Second/2)
 }
