@@ -21,7 +21,7 @@ func (s *Server) setBookmark(bookmarked bool) fiber.Handler {
 		if err != nil {
 			return err
 		}
-		if err := s.store.SetBookmark(c.UserContext(), viewerID(c), id, bookmarked); err != nil {
+		if err := s.reader.SetBookmark(c.UserContext(), viewerID(c), id, bookmarked); err != nil {
 			return err
 		}
 		return c.JSON(bookmarkJSON{bookmarked})
@@ -39,7 +39,7 @@ func (s *Server) listBookmarks(c *fiber.Ctx) error {
 	return replyList(s, c, listing[models.KeptPost, postItem]{
 		name: ofUser("bookmarks", viewerID(c)),
 		read: func(ctx context.Context, at position) ([]models.KeptPost, *models.ListKey, error) {
-			return s.store.BookmarkedPosts(ctx, viewerID(c), db.ViewSummary, at.id(), at.limit)
+			return s.reader.BookmarkedPosts(ctx, viewerID(c), db.ViewSummary, at.id(), at.limit)
 		},
 		key:  keptKey,
 		show: each(s.keptPost),

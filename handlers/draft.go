@@ -49,7 +49,7 @@ func (s *Server) listDrafts(c *fiber.Ctx) error {
 	return replyList(s, c, listing[models.Draft, draftJSON]{
 		name: ofUser("drafts", viewerID(c)),
 		read: func(ctx context.Context, at position) ([]models.Draft, *models.ListKey, error) {
-			return all(s.store.Drafts(ctx, viewerID(c), at.id(), at.limit))
+			return all(s.reader.Drafts(ctx, viewerID(c), at.id(), at.limit))
 		},
 		key:  func(d *models.Draft) models.ListKey { return models.ListKey{ID: d.ID} },
 		show: each(newDraftJSON),
@@ -61,7 +61,7 @@ func (s *Server) readDraft(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	d, err := s.store.DraftByKey(c.UserContext(), viewerID(c), key)
+	d, err := s.reader.DraftByKey(c.UserContext(), viewerID(c), key)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (s *Server) saveDraft(c *fiber.Ctx) error {
 	if err := text.Validate(); err != nil {
 		return err
 	}
-	d, created, err := s.store.SaveDraft(c.UserContext(), viewerID(c), key, text, func(now *models.Draft) error {
+	d, created, err := s.reader.SaveDraft(c.UserContext(), viewerID(c), key, text, func(now *models.Draft) error {
 		switch {
 		case now == nil && missing == nil:
 			return models.Errorf(models.CodeNotFound,
@@ -119,7 +119,7 @@ func (s *Server) deleteDraft(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := s.store.DeleteDraft(c.UserContext(), viewerID(c), key); err != nil {
+	if err := s.reader.DeleteDraft(c.UserContext(), viewerID(c), key); err != nil {
 		return err
 	}
 	return c.SendStatus(http.StatusNoContent)

@@ -12,6 +12,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/reader"
 )
 
 // draft is a draft as a client decodes it.
@@ -161,7 +162,7 @@ func TestDrafts_arePurged(t *testing.T) {
 		a.must(t, 201, ada, "PUT", draftPath(key), obj{})
 		a.exec(t, "UPDATE drafts SET updated_at=? WHERE draft_key=?", time.Now().UTC().AddDate(0, 0, -days), key)
 	}
-	n, err := a.store.PurgeDrafts(t.Context(), 100)
+	n, err := reader.New(a.store).PurgeDrafts(t.Context(), 100)
 	require.NoError(t, err)
 	assert.EqualValues(t, 1, n)
 	a.must(t, 200, ada, "GET", draftPath("new"), nil)

@@ -29,7 +29,7 @@ func (s *Server) listUserComments(c *fiber.Ctx) error {
 	return replyList(s, c, listing[models.UserComment, item]{
 		name: ofUser("comments", id),
 		read: func(ctx context.Context, at position) ([]models.UserComment, *models.ListKey, error) {
-			return s.store.CommentsByUser(ctx, viewerID(c), id, at.after, at.limit)
+			return s.reader.CommentsByUser(ctx, viewerID(c), id, at.after, at.limit)
 		},
 		key: func(w *models.UserComment) models.ListKey { return w.Comment.Key(models.CommentsNew) },
 		show: tryEach(func(w *models.UserComment) (item, error) {
@@ -71,7 +71,7 @@ func (s *Server) replyLikesOf(c *fiber.Ctx, userID int64) error {
 		return replyList(s, c, listing[models.Liked[models.Comment], item]{
 			name: name,
 			read: func(ctx context.Context, at position) ([]models.Liked[models.Comment], *models.ListKey, error) {
-				return s.store.LikedComments(ctx, viewerID(c), userID, at.id(), at.limit)
+				return s.reader.LikedComments(ctx, viewerID(c), userID, at.id(), at.limit)
 			},
 			key: (*models.Liked[models.Comment]).Key,
 			show: tryEach(func(l *models.Liked[models.Comment]) (item, error) {
@@ -83,7 +83,7 @@ func (s *Server) replyLikesOf(c *fiber.Ctx, userID int64) error {
 	return replyList(s, c, listing[models.Liked[models.Post], item]{
 		name: name,
 		read: func(ctx context.Context, at position) ([]models.Liked[models.Post], *models.ListKey, error) {
-			return s.store.LikedPosts(ctx, viewerID(c), userID, db.ViewSummary, at.id(), at.limit)
+			return s.reader.LikedPosts(ctx, viewerID(c), userID, db.ViewSummary, at.id(), at.limit)
 		},
 		key: (*models.Liked[models.Post]).Key,
 		show: each(func(l *models.Liked[models.Post]) item {

@@ -364,7 +364,7 @@ func (s *Server) bookmarked(c *fiber.Ctx, posts []int64) (map[int64]bool, error)
 	if err != nil || known && !view.Bookmarks {
 		return nil, err
 	}
-	return s.store.Bookmarked(c.UserContext(), viewerID(c), posts)
+	return s.reader.Bookmarked(c.UserContext(), viewerID(c), posts)
 }
 
 // ownPost returns the post in the path, if the permission of the route allows the viewer to change it.

@@ -37,7 +37,7 @@ func (s *Server) standings(c *fiber.Ctx, posts []int64) (map[int64]models.Standi
 	if err != nil || known && !view.Standings {
 		return nil, err
 	}
-	standings, examined, err := s.store.Standings(c.UserContext(), viewerID(c), posts)
+	standings, examined, err := s.reader.Standings(c.UserContext(), viewerID(c), posts)
 	if err != nil {
 		return nil, err
 	}
@@ -66,13 +66,13 @@ func (s *Server) markRead(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := s.store.MarkRead(c.UserContext(), viewerID(c), id, valueOf(upTo)); err != nil {
+	if err := s.reader.MarkRead(c.UserContext(), viewerID(c), id, valueOf(upTo)); err != nil {
 		return err
 	}
 	if !view.Standings {
 		s.endEdition(c)
 	}
-	standings, examined, err := s.store.Standings(c.UserContext(), viewerID(c), []int64{id})
+	standings, examined, err := s.reader.Standings(c.UserContext(), viewerID(c), []int64{id})
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (s *Server) listUnread(c *fiber.Ctx) error {
 	err := replyList(s, c, listing[models.Post, postItem]{
 		name: ofUser("unread", viewerID(c)),
 		read: func(ctx context.Context, at position) (list []models.Post, rest *models.ListKey, err error) {
-			list, rest, examined, err = s.store.UnreadPosts(ctx, viewerID(c), at.after, at.limit)
+			list, rest, examined, err = s.reader.UnreadPosts(ctx, viewerID(c), at.after, at.limit)
 			return list, rest, err
 		},
 		key:  func(p *models.Post) models.ListKey { return p.Key(models.PostsActive) },

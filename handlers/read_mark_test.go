@@ -11,6 +11,7 @@ import (
 
 	"likewise/handlers"
 	"likewise/models"
+	"likewise/models/reader"
 )
 
 // standing is the relation of a viewer to a post, as a client decodes it from a post or from the answer to a mark.
@@ -213,7 +214,7 @@ func TestReadMarks_arePurged(t *testing.T) {
 	}
 	a.exec(t, "UPDATE read_marks SET read_at=? WHERE post_id=?", time.Now().UTC().AddDate(0, 0, -366), old.ID)
 	a.exec(t, "UPDATE read_marks SET read_at=? WHERE post_id=?", time.Now().UTC().AddDate(0, 0, -364), kept.ID)
-	n, err := a.store.PurgeReadMarks(t.Context(), 100)
+	n, err := reader.New(a.store).PurgeReadMarks(t.Context(), 100)
 	require.NoError(t, err)
 	assert.EqualValues(t, 2, n)
 	assert.Equal(t, map[int64]string{old.ID: "unread", kept.ID: "read to 0, 0 unread"},

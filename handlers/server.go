@@ -38,6 +38,7 @@ import (
 	"likewise/models/db"
 	"likewise/models/moderation"
 	"likewise/models/privacy"
+	"likewise/models/reader"
 	"likewise/models/webhooks"
 )
 
@@ -121,6 +122,7 @@ type Server struct {
 	store       *db.DB
 	moderation  *moderation.Store
 	privacy     *privacy.Store
+	reader      *reader.Store
 	webhooks    *webhooks.Store
 	likes       Likes
 	stock       stock
@@ -184,8 +186,8 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{
 		store: c.Store, moderation: moderation.New(c.Store), privacy: privacy.New(c.Store),
-		webhooks: webhooks.New(c.Store),
-		likes:    c.Likes, desk: c.Desk, now: c.Now, log: c.Logger, timeout: c.Timeout,
+		reader: reader.New(c.Store), webhooks: webhooks.New(c.Store),
+		likes: c.Likes, desk: c.Desk, now: c.Now, log: c.Logger, timeout: c.Timeout,
 		passwords: signin.NewPasswords(), cursors: cursors{c.Store.CursorKey()}, cors: cors{c.Origins, c.Local},
 		limits: limits{c.Limiter, c.LimitFactor, c.Now}, proxies: c.TrustedProxies,
 		images: c.Images, imageMaker: c.MakeImage, imageRoom: c.Room, uploads: newUploads(placesOfOne(c)),

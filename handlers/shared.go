@@ -199,7 +199,7 @@ func (s *Server) viewpoint(c *fiber.Ctx) (view models.Viewpoint, known bool, err
 			func(ctx context.Context, _ viewpointKey) (models.Viewpoint, error) {
 				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 				defer cancel()
-				return readTogether(ctx, s, &s.shared.views, viewer, s.store.Viewpoints)
+				return readTogether(ctx, s, &s.shared.views, viewer, s.reader.Viewpoints)
 			}))
 	return view, err == nil, err
 }

@@ -18,6 +18,7 @@ import (
 	"likewise/models/db"
 	"likewise/models/moderation"
 	"likewise/models/privacy"
+	"likewise/models/reader"
 	"likewise/models/webhooks"
 )
 
@@ -401,11 +402,11 @@ func (j *Jobs) purge(ctx context.Context) (string, error) {
 	if _, err := webhooks.New(j.Store).PurgeWebhookSecrets(ctx); err != nil {
 		return "", err
 	}
-	marks, err := inBatches(ctx, j.Store.PurgeReadMarks)
+	marks, err := inBatches(ctx, reader.New(j.Store).PurgeReadMarks)
 	if err != nil {
 		return "", err
 	}
-	drafts, err := inBatches(ctx, j.Store.PurgeDrafts)
+	drafts, err := inBatches(ctx, reader.New(j.Store).PurgeDrafts)
 	return fmt.Sprintf("deleted %d expired sessions, %d idempotency keys, %d old events of the security log, "+
 		"%d held names, %d old notifications, %d old deliveries to webhooks, %d read marks and %d drafts",
 		sessions, keys, events, held, notifications, deliveries, marks, drafts), err

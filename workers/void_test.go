@@ -14,6 +14,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/privacy"
+	"likewise/models/reader"
 )
 
 // deletable creates an account that can be deleted, and returns its id.
@@ -275,9 +276,9 @@ func TestVoider_purgesADeletedAccount(t *testing.T) {
 	post := p.post()
 	p.exec("INSERT INTO bookmarks (user_id, post_id) VALUES (?,?)", bob, post.ID)
 	p.exec("INSERT INTO notifications (user_id, kind, post_id) VALUES (?,3,?)", bob, post.ID)
-	require.NoError(t, p.store.MarkRead(ctx, bob, post.ID, 0))
+	require.NoError(t, reader.New(p.store).MarkRead(ctx, bob, post.ID, 0))
 	require.NoError(t, p.store.SetSubscription(ctx, bob, post.ID, models.Following))
-	_, _, err = p.store.SaveDraft(ctx, bob, "post", models.DraftText{Content: "Half"},
+	_, _, err = reader.New(p.store).SaveDraft(ctx, bob, "post", models.DraftText{Content: "Half"},
 		func(*models.Draft) error { return nil })
 	require.NoError(t, err)
 	deleted, err := privacy.New(p.store).PurgeUser(ctx, bob)

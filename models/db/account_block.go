@@ -13,7 +13,7 @@ import (
 
 // blocksNot returns the condition that the user in one column does not block the user in another.
 func blocksNot(user, other string) string {
-	return strings.Replace(notBlocked(other), "?", user, 1)
+	return strings.Replace(NotBlocked(other), "?", user, 1)
 }
 
 // RefuseBlocked returns CodeForbidden if the target's author has blocked the user. A target that does not exist has no
@@ -135,23 +135,23 @@ func (s *DB) Unblock(ctx context.Context, userID, other int64) error {
 func (s *DB) BlockedUsers(
 	ctx context.Context, userID int64, after *models.ListKey, limit int,
 ) (list []models.ListedUser, rest *models.ListKey, err error) {
-	blocks := trail{
-		from:  "blocks b FORCE INDEX (idx_user_created)",
-		where: Matching("b.user_id=?", userID),
-		time:  "b.created_at",
-		id:    "b.blocked_id",
+	blocks := Trail{
+		From:  "blocks b FORCE INDEX (idx_user_created)",
+		Where: Matching("b.user_id=?", userID),
+		Time:  "b.created_at",
+		ID:    "b.blocked_id",
 	}
 	visible := func(where Conditions, limit int) *gorm.DB {
 		query := `
 			SELECT ` + AuthorColumns + `, b.created_at AS since, b.blocked_id AS list_order
-			FROM ` + blocks.from + `
+			FROM ` + blocks.From + `
 			STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=b.blocked_id AND u.deleted_at IS NULL
 			` + where.Clause() + `
-			ORDER BY ` + blocks.order() + `
+			ORDER BY ` + blocks.Order() + `
 			LIMIT ?`
 		return s.Read(ctx).Raw(query, append(where.Args, limit)...)
 	}
-	list, rest, err = sift(ctx, s, blocks, after, limit, visible, noContent[models.ListedUser])
+	list, rest, err = Sift(ctx, s, blocks, after, limit, visible, noContent[models.ListedUser])
 	if err != nil {
 		return nil, nil, fmt.Errorf("list blocks of user %d: %w", userID, err)
 	}

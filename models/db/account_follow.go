@@ -118,10 +118,10 @@ func unfollow(tx *Tx, userID, other int64) error {
 func (s *DB) Followers(
 	ctx context.Context, viewer, userID int64, after *models.ListKey, limit int,
 ) (list []models.ListedUser, rest *models.ListKey, err error) {
-	followers := trail{
-		from:  "follows f FORCE INDEX (idx_followed_id)",
-		where: Matching("f.followed_id=?", userID),
-		id:    "f.id",
+	followers := Trail{
+		From:  "follows f FORCE INDEX (idx_followed_id)",
+		Where: Matching("f.followed_id=?", userID),
+		ID:    "f.id",
 	}
 	return s.follows(ctx, followers, "f.user_id", viewer, after, limit)
 }
@@ -130,10 +130,10 @@ func (s *DB) Followers(
 func (s *DB) Following(
 	ctx context.Context, viewer, userID int64, after *models.ListKey, limit int,
 ) (list []models.ListedUser, rest *models.ListKey, err error) {
-	followed := trail{
-		from:  "follows f FORCE INDEX (idx_user_id)",
-		where: Matching("f.user_id=?", userID),
-		id:    "f.id",
+	followed := Trail{
+		From:  "follows f FORCE INDEX (idx_user_id)",
+		Where: Matching("f.user_id=?", userID),
+		ID:    "f.id",
 	}
 	return s.follows(ctx, followed, "f.followed_id", viewer, after, limit)
 }
@@ -141,20 +141,20 @@ func (s *DB) Following(
 // follows lists the users in a column of a trail of follows f. The trail names its index: left alone, the optimizer
 // takes the unique one and sorts all follows of the user.
 func (s *DB) follows(
-	ctx context.Context, follows trail, column string, viewer int64, after *models.ListKey, limit int,
+	ctx context.Context, follows Trail, column string, viewer int64, after *models.ListKey, limit int,
 ) (list []models.ListedUser, rest *models.ListKey, err error) {
 	visible := func(where Conditions, limit int) *gorm.DB {
-		where.Add(notBlocked(column), viewer)
+		where.Add(NotBlocked(column), viewer)
 		query := `
 			SELECT ` + AuthorColumns + `, f.created_at AS since, f.id AS list_order
-			FROM ` + follows.from + `
+			FROM ` + follows.From + `
 			STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=` + column + ` AND u.deleted_at IS NULL
 			` + where.Clause() + `
-			ORDER BY ` + follows.order() + `
+			ORDER BY ` + follows.Order() + `
 			LIMIT ?`
 		return s.Read(ctx).Raw(query, append(where.Args, limit)...)
 	}
-	list, rest, err = sift(ctx, s, follows, after, limit, visible, noContent[models.ListedUser])
+	list, rest, err = Sift(ctx, s, follows, after, limit, visible, noContent[models.ListedUser])
 	if err != nil {
 		return nil, nil, fmt.Errorf("list follows: %w", err)
 	}
@@ -162,37 +162,14 @@ func (s *DB) follows(
 }
 
 const (
-	// feedTries bounds how often Feed begins again because posts were deleted between its queries.
-	feedTries = 3
+	// FeedTries bounds how often Feed begins again because posts were deleted between its queries.
+	FeedTries = 3
 	// feedChunk stays below 1,000 values. From there on MariaDB turns an IN list into a join and reads the whole index.
 	feedChunk = 900
 )
 
-// Feed lists the posts of the users whom the user follows, latest first: at most limit after the key (nil for the first
-// page). It takes three queries. It skips nothing: deleted posts are apart in the index, and a block ends follows.
-//
-// Its cost depends neither on the number of posts nor on how far back the page is. The newest n posts after the key are
-// by n authors at most. Those are the n authors whose own newest post after the key is newest: for every other author,
-// n posts of others are newer. So one query finds the newest post of each followed user, in three steps in an index
-// each, and another reads n entries of the index for each of n authors.
-func (s *DB) Feed(
-	ctx context.Context, userID int64, view PostView, after *models.ListKey, limit int,
-) ([]models.Post, error) {
-	for try := 1; ; try++ {
-		authors, err := s.feedAuthors(ctx, userID, after, limit)
-		if err != nil || len(authors) == 0 {
-			return nil, err
-		}
-		posts, left, err := s.newestOf(ctx, userID, view, authors, after, limit)
-		// A full set of authors makes a full page, unless some of their posts were deleted in between.
-		if err != nil || left < 0 || len(posts) == limit || len(authors) < limit || try == feedTries {
-			return posts, err
-		}
-	}
-}
-
-// feedAuthors returns the followed users who may have written one of the newest posts after the key.
-func (s *DB) feedAuthors(ctx context.Context, userID int64, after *models.ListKey, limit int) ([]int64, error) {
+// FeedAuthors returns the followed users who may have written one of the newest posts after the key.
+func (s *DB) FeedAuthors(ctx context.Context, userID int64, after *models.ListKey, limit int) ([]int64, error) {
 	const read = `
 		SELECT followed_id
 		FROM follows
@@ -253,44 +230,4 @@ func neededAuthors(latest []latestPost, after *models.ListKey, limit int) []int6
 		authors = append(authors, l.UserID)
 	}
 	return authors
-}
-
-// newestOf reads the newest posts after the key of these authors, up to PageBytes of content.
-func (s *DB) newestOf(
-	ctx context.Context, viewer int64, view PostView, authors []int64, after *models.ListKey, limit int,
-) (posts []models.Post, left int, err error) {
-	parts := make([]string, len(authors))
-	args := []any{viewer}
-	for i, author := range authors {
-		where := Matching("p.user_id=? AND p.status=?", author, models.StatusNormal)
-		if after != nil {
-			where.Add("p.created_at<=FROM_UNIXTIME(?)", after.Value)
-			where.Add("(p.created_at<FROM_UNIXTIME(?) OR p.id<?)", after.Value, after.ID)
-		}
-		parts[i] = `(
-				SELECT p.id, p.created_at
-				FROM posts p FORCE INDEX (idx_user_status_created)
-				` + where.Clause() + `
-				ORDER BY p.created_at DESC, p.id DESC
-				LIMIT ?)`
-		args = append(append(args, where.Args...), limit)
-	}
-	query := `
-		SELECT ` + view.Columns() + `
-		FROM (
-			SELECT n.id
-			FROM (` + strings.Join(parts, " UNION ALL ") + `) n
-			ORDER BY n.created_at DESC, n.id DESC
-			LIMIT ?) k
-		JOIN posts p ON p.id=k.id
-		JOIN users u ON u.id=p.user_id
-		` + view.Join(viewer) + `
-		WHERE p.status=?
-		ORDER BY p.created_at DESC, p.id DESC`
-	read := s.Read(ctx).Raw(query, append(args, limit, models.StatusNormal)...)
-	posts, left, err = ScanPage(read, PageBytes, PostSize)
-	if err != nil {
-		return nil, 0, fmt.Errorf("read feed of user %d: %w", viewer, err)
-	}
-	return posts, left, nil
 }

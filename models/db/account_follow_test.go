@@ -12,6 +12,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/reader"
 )
 
 // crowd is a forum of 1,000 authors with 100 posts each. The reader follows them all, the guest three of them. The
@@ -114,19 +115,19 @@ func TestPeople_listsReadNoMoreThanTheyShow(t *testing.T) {
 		most int64 // rows and entries read
 	}{
 		"feed of 1000": {func() (int, error) {
-			l, err := store.Feed(ctx, c.reader.ID, db.ViewFull, nil, limit)
+			l, err := reader.New(store).Feed(ctx, c.reader.ID, db.ViewFull, nil, limit)
 			return len(l), err
 		}, 6*crowdAuthors + 3*limit*limit},
 		"feed of 1000, later": {func() (int, error) {
-			l, err := store.Feed(ctx, c.reader.ID, db.ViewFull, middle, limit)
+			l, err := reader.New(store).Feed(ctx, c.reader.ID, db.ViewFull, middle, limit)
 			return len(l), err
 		}, 6*crowdAuthors + 3*limit*limit},
 		"feed of 3": {func() (int, error) {
-			l, err := store.Feed(ctx, c.guest.ID, db.ViewFull, nil, limit)
+			l, err := reader.New(store).Feed(ctx, c.guest.ID, db.ViewFull, nil, limit)
 			return len(l), err
 		}, 3 * limit * limit},
 		"feed of 3, later": {func() (int, error) {
-			l, err := store.Feed(ctx, c.guest.ID, db.ViewFull, middle, limit)
+			l, err := reader.New(store).Feed(ctx, c.guest.ID, db.ViewFull, middle, limit)
 			return len(l), err
 		}, 3 * limit * limit},
 		"followers": {func() (int, error) {
@@ -146,27 +147,27 @@ func TestPeople_listsReadNoMoreThanTheyShow(t *testing.T) {
 			return len(l), err
 		}, 15 * limit},
 		"comments": {func() (int, error) {
-			l, _, err := store.CommentsByUser(ctx, c.guest.ID, c.writer.ID, nil, limit)
+			l, _, err := reader.New(store).CommentsByUser(ctx, c.guest.ID, c.writer.ID, nil, limit)
 			return len(l), err
 		}, 15 * limit},
 		"comments, later": {func() (int, error) {
-			l, _, err := store.CommentsByUser(ctx, c.guest.ID, c.writer.ID, middle, limit)
+			l, _, err := reader.New(store).CommentsByUser(ctx, c.guest.ID, c.writer.ID, middle, limit)
 			return len(l), err
 		}, 15 * limit},
 		"liked posts": {func() (int, error) {
-			l, _, err := store.LikedPosts(ctx, c.reader.ID, c.guest.ID, db.ViewFull, 0, limit)
+			l, _, err := reader.New(store).LikedPosts(ctx, c.reader.ID, c.guest.ID, db.ViewFull, 0, limit)
 			return len(l), err
 		}, 15 * limit},
 		"liked posts, later": {func() (int, error) {
-			l, _, err := store.LikedPosts(ctx, c.reader.ID, c.guest.ID, db.ViewFull, 50_000, limit)
+			l, _, err := reader.New(store).LikedPosts(ctx, c.reader.ID, c.guest.ID, db.ViewFull, 50_000, limit)
 			return len(l), err
 		}, 15 * limit},
 		"liked comments": {func() (int, error) {
-			l, _, err := store.LikedComments(ctx, c.reader.ID, c.guest.ID, 0, limit)
+			l, _, err := reader.New(store).LikedComments(ctx, c.reader.ID, c.guest.ID, 0, limit)
 			return len(l), err
 		}, 15 * limit},
 		"liked comments later": {func() (int, error) {
-			l, _, err := store.LikedComments(ctx, c.reader.ID, c.guest.ID, 10_000, limit)
+			l, _, err := reader.New(store).LikedComments(ctx, c.reader.ID, c.guest.ID, 10_000, limit)
 			return len(l), err
 		}, 15 * limit},
 		"sessions": {func() (int, error) {
@@ -189,11 +190,11 @@ func TestPeople_listsReadNoMoreThanTheyShow(t *testing.T) {
 // TestFeed_isTheOrderOfAllPosts walks feeds in which many posts share a second, so that pages end within one.
 func TestFeed_isTheOrderOfAllPosts(t *testing.T) {
 	store, ctx := openStore(t), t.Context()
-	reader := newUser(t, store, "reader")
+	follower := newUser(t, store, "reader")
 	random := rand.New(rand.NewPCG(4, 2))
 	for i := range 25 {
 		author := newUser(t, store, fmt.Sprint("author", i))
-		_, err := store.Follow(ctx, reader.ID, author.ID)
+		_, err := store.Follow(ctx, follower.ID, author.ID)
 		require.NoError(t, err)
 		for range random.IntN(8) {
 			_, err := store.Pool().ExecContext(ctx, `
@@ -217,7 +218,7 @@ func TestFeed_isTheOrderOfAllPosts(t *testing.T) {
 	for limit := 1; limit < 30; limit++ {
 		var got []int64
 		for after := (*models.ListKey)(nil); ; {
-			posts, err := store.Feed(ctx, reader.ID, db.ViewFull, after, limit)
+			posts, err := reader.New(store).Feed(ctx, follower.ID, db.ViewFull, after, limit)
 			require.NoError(t, err)
 			for _, p := range posts {
 				got = append(got, p.ID)
@@ -235,7 +236,7 @@ func TestFeed_isTheOrderOfAllPosts(t *testing.T) {
 // BenchmarkFeed measures a page of 20 on a table of 100,000 posts.
 func BenchmarkFeed(b *testing.B) {
 	c := newCrowd(b)
-	all, err := c.store.Feed(context.Background(), c.reader.ID, db.ViewFull, nil, 21)
+	all, err := reader.New(c.store).Feed(context.Background(), c.reader.ID, db.ViewFull, nil, 21)
 	require.NoError(b, err)
 	require.Len(b, all, 21)
 	page := &models.ListKey{Value: time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC).Unix(), ID: 1 << 40}
@@ -244,7 +245,7 @@ func BenchmarkFeed(b *testing.B) {
 			for _, limit := range []int{21, 101} {
 				b.Run(fmt.Sprintf("%d followed, %s of %d", follows, name, limit-1), func(b *testing.B) {
 					for b.Loop() {
-						_, err := c.store.Feed(context.Background(), user.ID, db.ViewFull, after, limit)
+						_, err := reader.New(c.store).Feed(context.Background(), user.ID, db.ViewFull, after, limit)
 						if err != nil {
 							b.Fatal(err)
 						}

@@ -78,7 +78,7 @@ func notify(tx *Tx, n models.Notification, where Conditions) error {
 		SELECT u.id,?,?,?,?,?
 		FROM users u
 		` + where.Clause() + notificationOnce
-	args := where.between([]any{n.Kind, n.Actor.ID, n.PostID, n.CommentID, n.CreatedAt})
+	args := where.Between([]any{n.Kind, n.Actor.ID, n.PostID, n.CommentID, n.CreatedAt})
 	if err := tx.Exec(insert, args...).Error; err != nil {
 		return fmt.Errorf("write %s notifications: %w", n.Kind, err)
 	}
@@ -122,15 +122,15 @@ func notifyClaims(tx *Tx, ids []int64, at time.Time) error {
 
 // notificationsOf returns the trail of a user's notifications n, or of the unread ones. It names the index: for the
 // latest few of a user MySQL tends to read the latest of all users.
-func notificationsOf(userID int64, unread bool) trail {
-	t := trail{
-		from:  "notifications n FORCE INDEX (idx_user_id)",
-		where: Matching("n.user_id=?", userID),
-		id:    "n.id",
+func notificationsOf(userID int64, unread bool) Trail {
+	t := Trail{
+		From:  "notifications n FORCE INDEX (idx_user_id)",
+		Where: Matching("n.user_id=?", userID),
+		ID:    "n.id",
 	}
 	if unread {
-		t.from = "notifications n FORCE INDEX (idx_user_read)"
-		t.where.Add("n.read_at IS NULL")
+		t.From = "notifications n FORCE INDEX (idx_user_read)"
+		t.Where.Add("n.read_at IS NULL")
 	}
 	return t
 }
@@ -138,16 +138,16 @@ func notificationsOf(userID int64, unread bool) trail {
 // notificationParts joins to notifications n the content that they are about. It leaves out notifications about deleted
 // posts, except outcomes: see there.
 var notificationParts = `
-		STRAIGHT_JOIN posts p ON p.id=n.post_id AND (p.status=` + sqlNormal + ` OR n.kind IN ` + outcomes + `)
+		STRAIGHT_JOIN posts p ON p.id=n.post_id AND (p.status=` + SQLNormal + ` OR n.kind IN ` + outcomes + `)
 		LEFT JOIN comments c ON c.id=n.comment_id
 		LEFT JOIN users u ON u.id=n.actor_id`
 
 // addNotificationShown adds the conditions that the notification's comment is not deleted, and that the user has
 // blocked neither the actor nor the author of the post since.
 func addNotificationShown(where *Conditions, userID int64) {
-	where.Add("(n.comment_id=0 OR c.status=" + sqlNormal + " OR n.kind IN " + outcomes + ")")
-	where.Add(notBlocked("n.actor_id"), userID)
-	where.Add("(n.kind IN "+outcomes+" OR "+notBlocked("p.user_id")+")", userID)
+	where.Add("(n.comment_id=0 OR c.status=" + SQLNormal + " OR n.kind IN " + outcomes + ")")
+	where.Add(NotBlocked("n.actor_id"), userID)
+	where.Add("(n.kind IN "+outcomes+" OR "+NotBlocked("p.user_id")+")", userID)
 }
 
 // subjectText is how much of a comment is read with a notification of it, in characters of Markdown.
@@ -164,10 +164,10 @@ func (s *DB) Notifications(
 		addNotificationShown(&where, userID)
 		query := `
 		SELECT n.id, n.kind, ` + AuthorColumns + `, n.post_id,
-			IF(p.status=` + sqlNormal + ` AND ` + notBlocked("p.user_id") + `, p.title, '') AS post_title,
-			IF(n.comment_id=0 AND p.status=` + sqlNormal + ` AND ` + notBlocked("p.user_id") + `,
+			IF(p.status=` + SQLNormal + ` AND ` + NotBlocked("p.user_id") + `, p.title, '') AS post_title,
+			IF(n.comment_id=0 AND p.status=` + SQLNormal + ` AND ` + NotBlocked("p.user_id") + `,
 				p.excerpt, '') AS excerpt,
-			IF(p.status=` + sqlNormal + ` AND c.status=` + sqlNormal + ` AND ` + notBlocked("c.user_id") + `,
+			IF(p.status=` + SQLNormal + ` AND c.status=` + SQLNormal + ` AND ` + NotBlocked("c.user_id") + `,
 				LEFT(c.content,?), '') AS comment_text,
 			n.comment_id, n.milestone, n.report_id, n.claim_id,
 			COALESCE((SELECT m.drop_id FROM claims m FORCE INDEX (idx_id) WHERE m.id=n.claim_id), 0) AS claim_drop_id,
@@ -175,7 +175,7 @@ func (s *DB) Notifications(
 				SELECT d.title
 				FROM claims m FORCE INDEX (idx_id)
 				JOIN drops d ON d.id=m.drop_id
-				WHERE m.id=n.claim_id AND p.status=` + sqlNormal + `), '') AS claim_drop_title,
+				WHERE m.id=n.claim_id AND p.status=` + SQLNormal + `), '') AS claim_drop_title,
 			COALESCE((SELECT m.reason FROM claims m FORCE INDEX (idx_id) WHERE m.id=n.claim_id), '') AS claim_reason,
 			(SELECT m.expires_at FROM claims m FORCE INDEX (idx_id) WHERE m.id=n.claim_id) AS claim_expires_at,
 			(
@@ -184,14 +184,14 @@ func (s *DB) Notifications(
 				JOIN report_cases k ON k.id=r.case_id
 				WHERE r.id=n.report_id) AS outcome,
 			n.created_at, n.read_at IS NOT NULL AS is_read
-		FROM ` + all.from + notificationParts + `
+		FROM ` + all.From + notificationParts + `
 		` + where.Clause() + `
-		ORDER BY ` + all.order() + `
+		ORDER BY ` + all.Order() + `
 		LIMIT ?`
 		args := []any{userID, userID, userID, subjectText}
-		return s.Read(ctx).Raw(query, where.between(args, limit)...)
+		return s.Read(ctx).Raw(query, where.Between(args, limit)...)
 	}
-	list, rest, err = sift(ctx, s, all, beforeID(before), limit, visible, noContent[models.Notification])
+	list, rest, err = Sift(ctx, s, all, BeforeID(before), limit, visible, noContent[models.Notification])
 	if err != nil {
 		return nil, nil, fmt.Errorf("list notifications of user %d: %w", userID, err)
 	}
@@ -207,13 +207,13 @@ func (s *DB) UnreadCount(ctx context.Context, userID int64) (int64, error) {
 		addNotificationShown(&where, userID)
 		query := `
 		SELECT n.id
-		FROM ` + unread.from + notificationParts + `
+		FROM ` + unread.From + notificationParts + `
 		` + where.Clause() + `
-		ORDER BY ` + unread.order() + `
+		ORDER BY ` + unread.Order() + `
 		LIMIT ?`
 		return s.Read(ctx).Raw(query, append(where.Args, limit)...)
 	}
-	list, _, err := sift(ctx, s, unread, nil, models.MaxUnread, visible, noContent[row])
+	list, _, err := Sift(ctx, s, unread, nil, models.MaxUnread, visible, noContent[row])
 	if err != nil {
 		return 0, fmt.Errorf("count unread notifications of user %d: %w", userID, err)
 	}
@@ -291,7 +291,7 @@ func (s *DB) markRead(ctx context.Context, userID int64, where Conditions) (int,
 		LIMIT ?`
 	var ids []int64
 	err := s.Transact(ctx, func(tx *Tx) error {
-		err := tx.Raw(find, where.between(nil, readBatch)...).Scan(&ids).Error
+		err := tx.Raw(find, where.Between(nil, readBatch)...).Scan(&ids).Error
 		if err != nil || len(ids) == 0 {
 			return err
 		}

@@ -17,6 +17,7 @@ import (
 	"likewise/models"
 	"likewise/models/db"
 	"likewise/models/privacy"
+	"likewise/models/reader"
 )
 
 // notified returns the kinds of a user's notifications, earliest first: "reply", "mention" and the numbers of
@@ -385,7 +386,7 @@ func TestLists_ofAUserReadOnlyTheirPage(t *testing.T) {
 			return int(n) / (models.MaxUnread / page), err
 		},
 		"bookmarks": func(before int64) (int, error) {
-			list, _, err := store.BookmarkedPosts(t.Context(), ada.ID, db.ViewFull, before, page)
+			list, _, err := reader.New(store).BookmarkedPosts(t.Context(), ada.ID, db.ViewFull, before, page)
 			return len(list), err
 		},
 	} {

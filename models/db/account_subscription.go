@@ -8,12 +8,16 @@ import (
 	"likewise/models"
 )
 
-var sqlFollowing, sqlMuted = Literal(models.Following), Literal(models.Muted)
+// SQLFollowing is the level of a subscription as a literal of SQL.
+var SQLFollowing = Literal(models.Following)
+
+// SQLMuted is the level of a post that its user mutes.
+var SQLMuted = Literal(models.Muted)
 
 // notMuted returns the condition that a user does not mute a post. Both are columns or placeholders.
 func notMuted(user, post string) string {
 	return "(SELECT 1 FROM subscriptions q WHERE q.user_id=" + user + " AND q.post_id=" + post +
-		" AND q.level=" + sqlMuted + " LIMIT 1) IS NULL"
+		" AND q.level=" + SQLMuted + " LIMIT 1) IS NULL"
 }
 
 // SetSubscription sets the user's subscription to a post; NotSubscribed ends it. Repeating it changes nothing.
@@ -72,13 +76,6 @@ func (s *DB) SetSubscription(ctx context.Context, userID, postID int64, level mo
 	return nil
 }
 
-// SubscribedPosts lists the posts to which the user has subscribed, as BookmarkedPosts does.
-func (s *DB) SubscribedPosts(
-	ctx context.Context, userID int64, view PostView, before int64, limit int,
-) (list []models.KeptPost, rest *models.ListKey, err error) {
-	return s.keptPosts(ctx, "subscriptions", userID, view, before, limit)
-}
-
 // addThreadNews leaves a new comment on a followed post to NotifyFollowers. The caller holds the row of the post.
 func addThreadNews(tx *Tx, c *models.Comment) error {
 	const insert = `
@@ -91,8 +88,8 @@ func addThreadNews(tx *Tx, c *models.Comment) error {
 	return nil
 }
 
-// readThreadNews marks the user's notification of comments on a followed post, up to this one, as read.
-func readThreadNews(tx *Tx, userID, postID, upTo int64, now time.Time) error {
+// ReadThreadNews marks the user's notification of comments on a followed post, up to this one, as read.
+func ReadThreadNews(tx *Tx, userID, postID, upTo int64, now time.Time) error {
 	const find = `
 		SELECT id
 		FROM notifications FORCE INDEX (idx_once)
@@ -217,7 +214,7 @@ func (s *DB) notifyThese(ctx context.Context, news threadNews, followers []int64
 			SELECT f.user_id, (
 				SELECT n.id
 				FROM comments n FORCE INDEX (idx_post_id)
-				WHERE n.post_id=? AND n.id>? AND n.id<=? AND n.status=` + sqlNormal + ` AND n.user_id<>f.user_id
+				WHERE n.post_id=? AND n.id>? AND n.id<=? AND n.status=` + SQLNormal + ` AND n.user_id<>f.user_id
 					AND n.id>` + readUpTo + `
 					AND ` + blocksNot("f.user_id", "n.user_id") + `
 					AND (
@@ -231,12 +228,12 @@ func (s *DB) notifyThese(ctx context.Context, news threadNews, followers []int64
 			) AS comment_id
 			FROM subscriptions f FORCE INDEX (idx_user_post)
 			STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=f.user_id AND u.deleted_at IS NULL
-			WHERE f.post_id=? AND f.user_id IN (` + JoinIDs(followers) + `) AND f.level=` + sqlFollowing + `
+			WHERE f.post_id=? AND f.user_id IN (` + JoinIDs(followers) + `) AND f.level=` + SQLFollowing + `
 				AND ` + readUpTo + `<?
 				AND (
 					SELECT 1
 					FROM notifications r FORCE INDEX (idx_once)
-					JOIN comments x ON x.id=r.comment_id AND x.status=` + sqlNormal + `
+					JOIN comments x ON x.id=r.comment_id AND x.status=` + SQLNormal + `
 					WHERE r.user_id=f.user_id AND r.kind=? AND r.post_id=? AND r.read_at IS NULL
 						AND ` + blocksNot("f.user_id", "x.user_id") + `
 					LIMIT 1

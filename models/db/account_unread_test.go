@@ -11,6 +11,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/reader"
 )
 
 // fillMarked writes n posts by ada, each with a comment by her that came a second after that on the post before, and
@@ -64,7 +65,7 @@ func TestUnreadPosts_boundTheWork(t *testing.T) {
 			t.Parallel()
 			store := openWith(t, db.Options{MaxConns: 1})
 			_, bob := fillMarked(t, store, c.posts, c.unread)
-			_, _, _, err := store.UnreadPosts(t.Context(), bob.ID, nil, 1) // opens its tables
+			_, _, _, err := reader.New(store).UnreadPosts(t.Context(), bob.ID, nil, 1) // opens its tables
 			require.NoError(t, err)
 			var after *models.ListKey
 			next := int64(c.posts / c.every * c.every)
@@ -73,7 +74,7 @@ func TestUnreadPosts_boundTheWork(t *testing.T) {
 				var rest *models.ListKey
 				started := time.Now()
 				n := entriesRead(t, store, func() {
-					list, rest, _, err = store.UnreadPosts(t.Context(), bob.ID, after, 20)
+					list, rest, _, err = reader.New(store).UnreadPosts(t.Context(), bob.ID, after, 20)
 					require.NoError(t, err)
 				})
 				t.Logf("page %d: %d posts, %d rows and entries read, %v", pages, len(list), n, time.Since(started))
@@ -106,7 +107,7 @@ func TestUnreadPosts_walkTheIndexOfTheOrder(t *testing.T) {
 	middle := models.ListKey{Value: 1600000000 + 5_000, ID: 5_000}
 	for _, after := range []*models.ListKey{nil, &middle} {
 		log.selects()
-		_, _, _, err := store.UnreadPosts(t.Context(), bob.ID, after, 21)
+		_, _, _, err := reader.New(store).UnreadPosts(t.Context(), bob.ID, after, 21)
 		require.NoError(t, err)
 		queries := log.selects()
 		require.Len(t, queries, 3, "the number of marks, the end of the segment, its posts")
@@ -136,14 +137,14 @@ func TestUnreadPosts_boundTheCounting(t *testing.T) {
 	exec(t, store, "UPDATE comments SET user_id=? WHERE id<>100", bob.ID) // their reader wrote them
 	var after *models.ListKey
 	for range 2 {
-		list, rest, examined, err := store.UnreadPosts(t.Context(), bob.ID, after, 20)
+		list, rest, examined, err := reader.New(store).UnreadPosts(t.Context(), bob.ID, after, 20)
 		require.NoError(t, err)
 		assert.Empty(t, list)
 		assert.Equal(t, 500, examined)
 		require.NotNil(t, rest)
 		after = rest
 	}
-	list, rest, examined, err := store.UnreadPosts(t.Context(), bob.ID, after, 20)
+	list, rest, examined, err := reader.New(store).UnreadPosts(t.Context(), bob.ID, after, 20)
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	assert.EqualValues(t, 100, list[0].ID)

@@ -146,7 +146,7 @@ func (s *DB) UsersByPrefix(ctx context.Context, viewer int64, prefix string, lim
 			LIMIT ?
 		) n
 		STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=n.id
-		WHERE u.deleted_at IS NULL AND ` + notBlocked("u.id") + `
+		WHERE u.deleted_at IS NULL AND ` + NotBlocked("u.id") + `
 		ORDER BY u.username
 		LIMIT ?`
 	var users []models.Author

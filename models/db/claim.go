@@ -47,7 +47,7 @@ func (s *DB) Claims(ctx context.Context, userID, before int64, limit int) ([]mod
 		ORDER BY c.id DESC
 		LIMIT ?`
 	list := []models.HeldClaim{}
-	args := where.between([]any{models.StatusNormal}, limit)
+	args := where.Between([]any{models.StatusNormal}, limit)
 	if err := s.Read(ctx).Raw(query, args...).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("list claims of user %d: %w", userID, err)
 	}
@@ -241,7 +241,7 @@ func endLocked(
 		UPDATE claims FORCE INDEX (PRIMARY)
 		SET state=?, reason=?, ended_at=?, due_at=NULL, to_release=?
 		` + where.Clause()
-	ended := tx.Exec(end, where.between([]any{state, reason, now, !tx.store.direct.Load()})...)
+	ended := tx.Exec(end, where.Between([]any{state, reason, now, !tx.store.direct.Load()})...)
 	if ended.Error != nil || ended.RowsAffected == 0 {
 		return 0, ended.Error
 	}
@@ -318,7 +318,7 @@ func (s *DB) VoidClaims(ctx context.Context, v models.ClaimVoid) (voided int, er
 			return err
 		}
 		var drops []int64
-		if err := tx.Raw(find, where.between(nil, models.MaxVoided)...).Scan(&drops).Error; err != nil {
+		if err := tx.Raw(find, where.Between(nil, models.MaxVoided)...).Scan(&drops).Error; err != nil {
 			return err
 		}
 		if _, err := lockDrops(tx, drops); err != nil {

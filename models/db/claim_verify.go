@@ -55,7 +55,7 @@ func tallyDrops(db *gorm.DB, where Conditions, limit int) ([]models.DropTally, e
 		ORDER BY d.id
 		LIMIT ?`
 	var list []models.DropTally
-	args := where.between([]any{models.StatusNormal, models.StateReserved, models.StateConfirmed}, limit)
+	args := where.Between([]any{models.StatusNormal, models.StateReserved, models.StateConfirmed}, limit)
 	if err := db.Raw(query, args...).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("tally drops: %w", err)
 	}

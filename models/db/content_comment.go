@@ -24,7 +24,7 @@ var CommentColumns = `
 const commentReplied = `(SELECT 1 FROM comments r WHERE r.parent_id=c.id LIMIT 1) IS NOT NULL`
 
 // commentShown is the condition that a list shows a comment. It has one placeholder, the viewer's id.
-var commentShown = `(c.status=` + sqlNormal + ` AND ` + notBlocked("c.user_id") + ` OR ` + commentReplied + `)`
+var commentShown = `(c.status=` + SQLNormal + ` AND ` + NotBlocked("c.user_id") + ` OR ` + commentReplied + `)`
 
 // CreateComment writes a comment on a post, or a reply if parentID is not nil, and counts it, in one transaction. It
 // returns CodeNotFound if the post or the parent is deleted or never existed; CodeInvalid for parent_id if the parent
@@ -129,7 +129,7 @@ func placeFor(tx *Tx, writer, postID int64, parentID *int64) (*commentPlace, err
 			(
 				SELECT 1
 				FROM subscriptions q FORCE INDEX (idx_post_level)
-				WHERE q.post_id=p.id AND q.level=` + sqlFollowing + `
+				WHERE q.post_id=p.id AND q.level=` + SQLFollowing + `
 				LIMIT 1
 			) IS NOT NULL AS followed,
 			EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=p.user_id AND b.blocked_id=?) AS blocked_by_post,
@@ -235,7 +235,7 @@ type CommentQuery struct {
 func (s *DB) ListComments(
 	ctx context.Context, q CommentQuery,
 ) (comments []models.Comment, rest *models.ListKey, err error) {
-	root, err := s.readRoot(ctx, q, branchBounds{comments: q.Limit, bytes: PageBytes, passed: maxPassed / 2})
+	root, err := s.readRoot(ctx, q, branchBounds{comments: q.Limit, bytes: PageBytes, passed: MaxPassed / 2})
 	if err != nil {
 		return nil, nil, fmt.Errorf("list comments: %w", err)
 	}
@@ -275,10 +275,10 @@ func (s *DB) LatestComments(ctx context.Context, postID int64, limit int) ([]mod
 		SELECT ` + CommentColumns + `
 		FROM comments c FORCE INDEX (idx_post_status_created)
 		STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=c.user_id
-		WHERE c.post_id=? AND c.status=` + sqlNormal + `
+		WHERE c.post_id=? AND c.status=` + SQLNormal + `
 		ORDER BY c.post_id DESC, c.status DESC, c.created_at DESC, c.id DESC
 		LIMIT ?`
-	list, _, err := ScanPage(s.Read(ctx).Raw(query, 0, postID, limit), PageBytes, commentSize)
+	list, _, err := ScanPage(s.Read(ctx).Raw(query, 0, postID, limit), PageBytes, CommentSize)
 	if err != nil {
 		return nil, fmt.Errorf("list the latest comments on post %d: %w", postID, err)
 	}

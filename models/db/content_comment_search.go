@@ -35,7 +35,7 @@ func (page *CommentPage) Key(c *models.FoundComment) models.ListKey {
 // first are found in segments of the index until the page is full; a shorter page has a Rest.
 func (s *DB) FindComments(ctx context.Context, q models.CommentSearch) (CommentPage, error) {
 	page := CommentPage{Complete: true, sort: q.Sort}
-	most := maxExamined / len(q.Terms)
+	most := MaxExamined / len(q.Terms)
 	counts, err := s.countTerms(ctx, q.Terms, most)
 	if err != nil {
 		return page, err
@@ -197,8 +197,8 @@ func (s *DB) readFound(
 	}
 	where.Add("c.status=?", models.StatusNormal)
 	where.Add("p.status=?", models.StatusNormal)
-	where.Add(notBlocked("c.user_id"), q.ViewerID)
-	where.Add(notBlocked("p.user_id"), q.ViewerID)
+	where.Add(NotBlocked("c.user_id"), q.ViewerID)
+	where.Add(NotBlocked("p.user_id"), q.ViewerID)
 	outer := strings.Replace(order, relevance(len(q.Terms)), "o.relevance", 1)
 	query := `
 		SELECT ` + CommentColumns + `, p.title AS post_title, o.relevance
@@ -222,6 +222,6 @@ func (s *DB) readFound(
 		STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=c.user_id
 		ORDER BY ` + outer + `o.id DESC`
 	args = append(args, where.Args...)
-	size := func(c *models.FoundComment) int { return commentSize(&c.Comment) }
+	size := func(c *models.FoundComment) int { return CommentSize(&c.Comment) }
 	return ScanPage(s.Read(ctx).Raw(query, args...), room, size)
 }

@@ -15,12 +15,12 @@ var liveCountsQueries = map[models.TargetKind]string{
 	models.KindPost: `
 		SELECT 'post' AS kind, t.id, t.likes_count AS likes, t.comments_count AS replies
 		FROM posts t
-		WHERE t.status=` + sqlNormal,
+		WHERE t.status=` + SQLNormal,
 	models.KindComment: `
 		SELECT 'comment' AS kind, t.id, t.likes_count AS likes, t.replies_count AS replies
 		FROM comments t
-		JOIN posts p ON p.id=t.post_id AND p.status=` + sqlNormal + `
-		WHERE t.status=` + sqlNormal,
+		JOIN posts p ON p.id=t.post_id AND p.status=` + SQLNormal + `
+		WHERE t.status=` + SQLNormal,
 }
 
 // LiveCounts returns the counts of those targets that exist and are not deleted, in no particular order. It runs one

@@ -70,7 +70,7 @@ func (page *PostPage) Key(p *models.Post) models.ListKey {
 func (s *DB) ListPosts(ctx context.Context, q PostQuery) (PostPage, error) {
 	page := PostPage{Complete: true, sort: q.Sort}
 	var facts postFacts
-	most := maxExamined / q.lookups()
+	most := MaxExamined / q.lookups()
 	if q.ViewerID != 0 || q.Tag != "" || len(q.Terms) > 0 || q.hasWindow() {
 		var err error
 		if facts, err = s.postFacts(ctx, q, most); err != nil {

@@ -346,7 +346,7 @@ func (q *PostQuery) match(p *postPlan, facts *postFacts, alias string, by postCo
 	}
 	p.where.AddIf(q.AuthorID != 0, alias+".user_id=?", q.AuthorID)
 	p.where.AddIf(!q.Since.IsZero(), alias+".created_at>=?", models.WholeSeconds(q.Since))
-	p.where.AddIf(facts.Blocks, notBlocked(alias+".user_id"), q.ViewerID)
+	p.where.AddIf(facts.Blocks, NotBlocked(alias+".user_id"), q.ViewerID)
 }
 
 // leaveOut adds the condition on Except.
@@ -366,8 +366,8 @@ func relevance(n int) string {
 	return strings.Join(weights, "+")
 }
 
-// listedUsers reads the author by the primary key. With few users MariaDB would read all of them and lose the order.
-const listedUsers = "users u FORCE INDEX (PRIMARY) ON u.id=p.user_id"
+// ListedUsers reads the author by the primary key. With few users MariaDB would read all of them and lose the order.
+const ListedUsers = "users u FORCE INDEX (PRIMARY) ON u.id=p.user_id"
 
 // query returns the query of the plan, with the columns of a view.
 func (p *postPlan) query(view PostView, viewerID int64) (query string, args []any) {
@@ -376,7 +376,7 @@ func (p *postPlan) query(view PostView, viewerID int64) (query string, args []an
 		return `
 		SELECT ` + view.Columns() + `, ` + p.score + ` AS relevance
 		FROM ` + p.from + `
-		STRAIGHT_JOIN ` + listedUsers + `
+		STRAIGHT_JOIN ` + ListedUsers + `
 		` + view.Join(viewerID) + `
 		` + p.where.Clause() + `
 		ORDER BY ` + p.column + ` DESC, ` + p.id + ` DESC
@@ -392,7 +392,7 @@ func (p *postPlan) query(view PostView, viewerID int64) (query string, args []an
 			LIMIT ` + strconv.Itoa(p.limit) + `
 		) o
 		STRAIGHT_JOIN posts p ON p.id=o.id
-		STRAIGHT_JOIN ` + listedUsers + `
+		STRAIGHT_JOIN ` + ListedUsers + `
 		` + view.Join(viewerID) + `
 		ORDER BY o.place DESC, o.id DESC`, args
 }

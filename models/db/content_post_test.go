@@ -10,6 +10,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/reader"
 )
 
 // Posts that are read together are those that are read alone, and the server reads the rows of these alone.
@@ -61,10 +62,10 @@ func TestViewpoints_areThoseOfEachUser(t *testing.T) {
 			require.NoError(t, store.Block(t.Context(), u.ID, ada.ID))
 			view.Blocks = true
 		case 1:
-			require.NoError(t, store.SetBookmark(t.Context(), u.ID, post.ID, true))
+			require.NoError(t, reader.New(store).SetBookmark(t.Context(), u.ID, post.ID, true))
 			view.Bookmarks = true
 		case 2:
-			require.NoError(t, store.MarkRead(t.Context(), u.ID, post.ID, 0))
+			require.NoError(t, reader.New(store).MarkRead(t.Context(), u.ID, post.ID, 0))
 			view.Standings = true
 		case 3:
 			require.NoError(t, store.SetSubscription(t.Context(), u.ID, post.ID, models.Muted))
@@ -78,10 +79,10 @@ func TestViewpoints_areThoseOfEachUser(t *testing.T) {
 	}
 	_, err := patient(store).Exec("INSERT INTO bookmarks (user_id, post_id) VALUES " + strings.Join(bookmarks, ","))
 	require.NoError(t, err)
-	_, err = store.Viewpoints(t.Context(), ids) // opens the tables
+	_, err = reader.New(store).Viewpoints(t.Context(), ids) // opens the tables
 	require.NoError(t, err)
 	before := rowsRead(t, store)
-	views, err := store.Viewpoints(t.Context(), append([]int64{1 << 40}, ids...))
+	views, err := reader.New(store).Viewpoints(t.Context(), append([]int64{1 << 40}, ids...))
 	require.NoError(t, err)
 	assert.Less(t, rowsRead(t, store)-before, 10*readers)
 	assert.Equal(t, want, views)

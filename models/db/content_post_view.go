@@ -51,11 +51,11 @@ func lastCommenter(viewer int64) string {
 	join := `LEFT JOIN users lc FORCE INDEX (PRIMARY) ON lc.id=(
 			SELECT c.user_id
 			FROM comments c FORCE INDEX (idx_post_status_created)
-			WHERE c.post_id=p.id AND c.status=` + sqlNormal + `
+			WHERE c.post_id=p.id AND c.status=` + SQLNormal + `
 			ORDER BY c.post_id DESC, c.status DESC, c.created_at DESC, c.id DESC
 			LIMIT 1)`
 	if viewer == 0 {
 		return join
 	}
-	return join + ` AND ` + strings.Replace(notBlocked("lc.id"), "?", strconv.FormatInt(viewer, 10), 1)
+	return join + ` AND ` + strings.Replace(NotBlocked("lc.id"), "?", strconv.FormatInt(viewer, 10), 1)
 }

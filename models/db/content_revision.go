@@ -84,7 +84,7 @@ func (q RevisionQuery) shown() (join, where string) {
 	if q.Deleted {
 		return "", ""
 	}
-	return RevisionTables[q.Target.Kind].open, " AND x.status=" + sqlNormal
+	return RevisionTables[q.Target.Kind].open, " AND x.status=" + SQLNormal
 }
 
 // ListRevisions lists the versions of a post or comment without their texts, latest first, including the current one.
@@ -196,7 +196,7 @@ var RevisionTables = map[models.TargetKind]revisionTable{
 			WHERE x.id=?`,
 	},
 	models.KindComment: {
-		Name: "comment_revisions", ID: "comment_id", open: "JOIN posts p ON p.id=x.post_id AND p.status=" + sqlNormal,
+		Name: "comment_revisions", ID: "comment_id", open: "JOIN posts p ON p.id=x.post_id AND p.status=" + SQLNormal,
 		presentText: ", x.content", presentEdit: fmt.Sprintf("IF(x.version=0, 0, %d)", models.ChangedContent),
 		oldText: ", r.content", oldEdit: fmt.Sprintf("IF(r.version=0, 0, %d)", models.ChangedContent),
 		NoText: "content=''", NoPresentText: "content=''",

@@ -164,7 +164,7 @@ func (s *DB) ListTags(ctx context.Context, q models.TagQuery) (tags []models.Tag
 			return tags, nil, err
 		}
 	}
-	for entries, budget := q.Limit, maxPassed; budget > 0; entries *= 4 {
+	for entries, budget := q.Limit, MaxPassed; budget > 0; entries *= 4 {
 		entries = min(entries, budget)
 		budget -= entries
 		segment, err := read(ctx, q.After, entries)
@@ -221,10 +221,10 @@ func (s *DB) fewTags(ctx context.Context, prefix string) (bool, error) {
 		SELECT COUNT(*)
 		FROM (SELECT 1 FROM tags FORCE INDEX (idx_name) WHERE name LIKE ? LIMIT ?) n`
 	var n int
-	if err := s.Read(ctx).Raw(query, prefix+"%", maxPassed+1).Scan(&n).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, prefix+"%", MaxPassed+1).Scan(&n).Error; err != nil {
 		return false, fmt.Errorf("count tags: %w", err)
 	}
-	return n <= maxPassed, nil
+	return n <= MaxPassed, nil
 }
 
 // tagsOf sorts all tags with a prefix, most posts first.

@@ -19,7 +19,7 @@ func (s *DB) FirstReplies(ctx context.Context, viewer int64, comments []models.C
 	for i := range comments {
 		parents[i] = &comments[i]
 	}
-	bounds := branchBounds{each, PageBytes, maxPassed / 2}
+	bounds := branchBounds{each, PageBytes, MaxPassed / 2}
 	if err := s.attachReplies(ctx, viewer, models.CommentsOld, parents, bounds); err != nil {
 		return fmt.Errorf("read first replies: %w", err)
 	}
@@ -36,7 +36,7 @@ func (s *DB) FirstReplies(ctx context.Context, viewer int64, comments []models.C
 func (s *DB) Thread(
 	ctx context.Context, q models.ThreadQuery,
 ) (top []models.Comment, rest *models.ListKey, err error) {
-	left := branchBounds{q.Limit, PageBytes, maxPassed}
+	left := branchBounds{q.Limit, PageBytes, MaxPassed}
 	share := func(level int) branchBounds {
 		if level == q.Depth {
 			return left
@@ -147,7 +147,7 @@ func (s *DB) readFew(ctx context.Context, viewer int64, sort models.CommentSort,
 	o := orderOf(sort)
 	inner := `
 		SELECT c.id, c.parent_id AS branch, ` + o.column + ` AS place,
-			IF(c.status=` + sqlNormal + `, LENGTH(c.content), 0) AS size,
+			IF(c.status=` + SQLNormal + `, LENGTH(c.content), 0) AS size,
 			` + commentShown + ` AS shown
 		FROM comments c FORCE INDEX (` + o.index + `)
 		WHERE c.post_id=? AND c.parent_id IN (` + JoinIDs(ids) + `)
@@ -166,7 +166,7 @@ func (s *DB) readFew(ctx context.Context, viewer int64, sort models.CommentSort,
 		if f.Entries > limit || f.Cut {
 			return nil, false, nil
 		}
-		size += commentSize(&f.Comment)
+		size += CommentSize(&f.Comment)
 		if page := &pages[places[f.Branch]]; len(page.found) < most {
 			page.found = append(page.found, *f)
 		}
@@ -266,7 +266,7 @@ func (s *DB) readBranches(ctx context.Context, viewer int64, sort models.Comment
 		var still []int
 		for i := range found {
 			f := &found[i]
-			size += commentSize(&f.Comment)
+			size += CommentSize(&f.Comment)
 			n := short[f.Branch]
 			page := &pages[n]
 			if f.Shown && len(page.found) < most {
@@ -313,7 +313,7 @@ func (s *DB) branchQuery(ctx context.Context, viewer int64, sort models.CommentS
 		args = slices.Concat(args, []any{viewer}, b.fromArgs, where.Args)
 		parts[i] = `(
 			SELECT c.id, ` + strconv.Itoa(i) + ` AS branch, ` + o.column + ` AS place,
-				IF(c.status=` + sqlNormal + `, LENGTH(c.content), 0) AS size,
+				IF(c.status=` + SQLNormal + `, LENGTH(c.content), 0) AS size,
 				` + commentShown + ` AS shown
 			FROM ` + fmt.Sprintf(b.from, "comments c FORCE INDEX ("+o.index+")") + `
 			` + where.Clause() + `
@@ -329,7 +329,7 @@ func (s *DB) branchQuery(ctx context.Context, viewer int64, sort models.CommentS
 func (s *DB) shownQuery(ctx context.Context, o order, inner string, room int, also string, args ...any) *gorm.DB {
 	fits := "x.total<=" + strconv.Itoa(room)
 	columns := strings.Replace(CommentColumns, "c.content",
-		"IF(x.shown AND c.status="+sqlNormal+" AND "+fits+", c.content, '') AS content", 1)
+		"IF(x.shown AND c.status="+SQLNormal+" AND "+fits+", c.content, '') AS content", 1)
 	byPlace := "y.place" + o.direction + ", y.id" + o.direction
 	return s.Read(ctx).Raw(`
 		SELECT `+columns+`,
@@ -375,7 +375,7 @@ func (s *DB) Ancestors(ctx context.Context, viewer, id, after int64, limit int) 
 		JOIN users u ON u.id=c.user_id
 		WHERE up.step>0 AND (?=0 OR up.step<(SELECT last.step FROM up last WHERE last.id=?))
 		ORDER BY up.step DESC
-		LIMIT ?`, id, viewer, after, after, limit), PageBytes, commentSize)
+		LIMIT ?`, id, viewer, after, after, limit), PageBytes, CommentSize)
 	if err != nil {
 		return nil, fmt.Errorf("read ancestors of comment %d: %w", id, err)
 	}

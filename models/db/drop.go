@@ -325,7 +325,7 @@ func (s *DB) DropsOfPost(ctx context.Context, postID, before int64, limit int) (
 		ORDER BY d.id DESC
 		LIMIT ?`
 	list := []models.Drop{}
-	err := s.Read(ctx).Raw(query, where.between(nil, postID, models.StatusNormal, limit)...).Scan(&list).Error
+	err := s.Read(ctx).Raw(query, where.Between(nil, postID, models.StatusNormal, limit)...).Scan(&list).Error
 	if err == nil && len(list) == 0 {
 		var open bool
 		if open, err = s.TargetOpen(ctx, models.Target{Kind: models.KindPost, ID: postID}); err == nil && !open {

@@ -256,7 +256,7 @@ func (s *DB) Images(ctx context.Context, userID, before int64, limit int) ([]mod
 		ORDER BY id DESC
 		LIMIT ?`
 	var list []models.Image
-	if err := s.Read(ctx).Raw(query, where.between(nil, limit)...).Scan(&list).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, where.Between(nil, limit)...).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("list images of user %d: %w", userID, err)
 	}
 	return list, s.markHidden(ctx, list)
@@ -464,7 +464,8 @@ const (
 	subjectUser  = "user"
 )
 
-func draftSubject(id int64) ImageSubject { return ImageSubject{subjectDraft, id} }
+// DraftSubject returns a draft, whose text shows images.
+func DraftSubject(id int64) ImageSubject { return ImageSubject{subjectDraft, id} }
 
 // UserSubject returns the account of a user, whose bio and avatar show images.
 func UserSubject(id int64) ImageSubject { return ImageSubject{subjectUser, id} }
@@ -572,8 +573,8 @@ func changeImageUses(
 	return free, tx.Exec(remove, subject.Type, subject.ID).Error
 }
 
-// freeImagesOfDrafts records that deleted drafts show nothing.
-func freeImagesOfDrafts(tx *Tx, drafts []int64) error {
+// FreeImagesOfDrafts records that deleted drafts show nothing.
+func FreeImagesOfDrafts(tx *Tx, drafts []int64) error {
 	list := JoinIDs(drafts)
 	read := `
 		SELECT DISTINCT image_id

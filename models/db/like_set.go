@@ -221,26 +221,26 @@ func (s *DB) Likers(ctx context.Context, viewer int64, target models.Target, bef
 ) (list []models.Liker, rest *models.ListKey, err error) {
 	t := TargetTables[target.Kind]
 	// The index is forced: for the latest likes of a target, the servers tend to read the latest likes of all targets.
-	likes := trail{
-		from:  t.Likes + " l FORCE INDEX (idx_" + t.Column + "_desc)",
-		where: Matching("l."+t.Column+"=?", target.ID),
-		id:    "l.id",
+	likes := Trail{
+		From:  t.Likes + " l FORCE INDEX (idx_" + t.Column + "_desc)",
+		Where: Matching("l."+t.Column+"=?", target.ID),
+		ID:    "l.id",
 	}
 	visible := func(where Conditions, limit int) *gorm.DB {
 		// Reading the likes through the target leaves out deleted targets without a query of its own.
 		where.Add("t.id=? AND t.status=?", target.ID, models.StatusNormal)
-		where.Add(notBlocked("l.user_id"), viewer)
+		where.Add(NotBlocked("l.user_id"), viewer)
 		query := `
 			SELECT ` + AuthorColumns + `, l.id AS row_id, l.created_at
 			FROM ` + t.open + `
-			STRAIGHT_JOIN ` + likes.from + `
+			STRAIGHT_JOIN ` + likes.From + `
 			STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=l.user_id
 			` + where.Clause() + `
-			ORDER BY ` + likes.order() + `
+			ORDER BY ` + likes.Order() + `
 			LIMIT ?`
 		return s.Read(ctx).Raw(query, append(where.Args, limit)...)
 	}
-	list, rest, err = sift(ctx, s, likes, beforeID(before), limit, visible, noContent[models.Liker])
+	list, rest, err = Sift(ctx, s, likes, BeforeID(before), limit, visible, noContent[models.Liker])
 	if err != nil {
 		return nil, nil, fmt.Errorf("list likers of %s: %w", target, err)
 	}

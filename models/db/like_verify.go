@@ -115,12 +115,12 @@ func tallyOf(db *gorm.DB, target models.Target) (t models.TargetTally, ok bool, 
 // postTallyColumns are the columns of a tally that depend on the kind of target.
 var postTallyColumns = `
 			t.comments_count AS children,
-			(SELECT COUNT(*) FROM comments c WHERE c.post_id=t.id AND c.status=` + sqlNormal + `) AS child_rows,
+			(SELECT COUNT(*) FROM comments c WHERE c.post_id=t.id AND c.status=` + SQLNormal + `) AS child_rows,
 			t.hot_score, ` + hotScoreSQL("t.likes_count") + ` AS hot_want, ` + staleTags + ` AS tags_stale`
 
 var commentTallyColumns = `
 			t.replies_count AS children,
-			(SELECT COUNT(*) FROM comments c WHERE c.parent_id=t.id AND c.status=` + sqlNormal + `) AS child_rows,
+			(SELECT COUNT(*) FROM comments c WHERE c.parent_id=t.id AND c.status=` + SQLNormal + `) AS child_rows,
 			t.depth, ` + depthSQL + ` AS depth_want`
 
 func tally(db *gorm.DB, kind models.TargetKind, where Conditions, limit int) ([]models.TargetTally, error) {

@@ -39,9 +39,9 @@ func caseByID(ids []int64, values map[int64]int) string {
 }
 
 const (
-	// maxExamined is the maximum number of index entries that are read for one page of a list with conditions, lookups
+	// MaxExamined is the maximum number of index entries that are read for one page of a list with conditions, lookups
 	// included.
-	maxExamined = 20_000
+	MaxExamined = 20_000
 	// firstSegment is the number of index entries in the first segment of a list. Each further segment is four times as
 	// long as the one before.
 	firstSegment = 256
@@ -98,6 +98,6 @@ func JoinIDs(ids []int64) string {
 // the process list while such a statement runs.
 func HexOf(hash [32]byte) string { return hex.EncodeToString(hash[:]) }
 
-// maxPassed bounds the index entries that a page of a list examines. For each of them, a few rows are read to find out
+// MaxPassed bounds the index entries that a page of a list examines. For each of them, a few rows are read to find out
 // whether the viewer sees it.
-const maxPassed = maxExamined / 4
+const MaxPassed = MaxExamined / 4

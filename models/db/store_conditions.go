@@ -57,25 +57,25 @@ func (c *Conditions) all() string {
 	return strings.Join(c.terms, "\n\tAND ")
 }
 
-// between returns the arguments of a statement whose placeholders stand before, in and after the conditions.
-func (c *Conditions) between(before []any, after ...any) []any {
+// Between returns the arguments of a statement whose placeholders stand before, in and after the conditions.
+func (c *Conditions) Between(before []any, after ...any) []any {
 	return slices.Concat(before, c.Args, after)
 }
 
 // Literals of constants, for SQL that several statements share and that therefore takes no arguments.
 var (
-	sqlNormal  = Literal(models.StatusNormal)
+	SQLNormal  = Literal(models.StatusNormal)
 	SQLDeleted = Literal(models.StatusDeleted)
 )
 
 // Literal formats a named constant as a literal of SQL.
 func Literal[T ~int8](constant T) string { return strconv.Itoa(int(constant)) }
 
-// notBlocked returns the condition that the viewer does not block the author in column. It has one placeholder: the
+// NotBlocked returns the condition that the viewer does not block the author in column. It has one placeholder: the
 // viewer's id. It holds for the anonymous, whose id is 0.
-func notBlocked(column string) string { return blockOf(column) + " IS NULL" }
+func NotBlocked(column string) string { return blockOf(column) + " IS NULL" }
 
-// isBlocked returns the opposite of notBlocked.
+// isBlocked returns the opposite of NotBlocked.
 func isBlocked(column string) string { return blockOf(column) + " IS NOT NULL" }
 
 // blockOf looks up one block. As a plain EXISTS, MariaDB would read all blocks that the viewer has made.

@@ -22,7 +22,7 @@ func TestConditions_makeOneClause(t *testing.T) {
 	c.Add("e IS NULL")
 	assert.Equal(t, "WHERE a=?\n\tAND (c=? OR d=?)\n\tAND e IS NULL", c.Clause())
 	assert.Equal(t, []any{1, 3, 4}, c.Args)
-	assert.Equal(t, []any{0, 1, 3, 4, 9}, c.between([]any{0}, 9))
+	assert.Equal(t, []any{0, 1, 3, 4, 9}, c.Between([]any{0}, 9))
 }
 
 func TestConditions_cloneLeavesTheOriginal(t *testing.T) {

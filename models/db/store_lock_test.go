@@ -17,6 +17,7 @@ import (
 	"likewise/models/db"
 	"likewise/models/moderation"
 	"likewise/models/privacy"
+	"likewise/models/reader"
 )
 
 // TestModeration_queuesUnderAFlood lets 32 writers comment on, reply below, like and edit one post, while a moderator
@@ -386,7 +387,7 @@ func TestWriters_queue(t *testing.T) {
 			},
 			func(random *rand.Rand) error {
 				a, _ := two(random)
-				return store.SetBookmark(t.Context(), a, post.ID, random.IntN(2) == 0)
+				return reader.New(store).SetBookmark(t.Context(), a, post.ID, random.IntN(2) == 0)
 			},
 			func(random *rand.Rand) error { // a user who signs up, follows, blocks and leaves
 				a, b := two(random)
@@ -540,7 +541,7 @@ func TestWriters_queue(t *testing.T) {
 			},
 			func(random *rand.Rand) error {
 				a, p := some(random)
-				return store.MarkRead(t.Context(), a.ID, p, 0)
+				return reader.New(store).MarkRead(t.Context(), a.ID, p, 0)
 			},
 			func(random *rand.Rand) error {
 				a, p := some(random)
@@ -565,10 +566,10 @@ func TestWriters_queue(t *testing.T) {
 				key := fmt.Sprint("d", random.IntN(2))
 				admit := func(*models.Draft) error { return nil }
 				text := models.DraftText{Content: fmt.Sprint(random.Int64())}
-				if _, _, err := store.SaveDraft(t.Context(), a.ID, key, text, admit); err != nil {
+				if _, _, err := reader.New(store).SaveDraft(t.Context(), a.ID, key, text, admit); err != nil {
 					return err
 				}
-				return store.DeleteDraft(t.Context(), a.ID, key)
+				return reader.New(store).DeleteDraft(t.Context(), a.ID, key)
 			})
 		assert.Zero(t, count(t, store, `
 			SELECT COUNT(*)

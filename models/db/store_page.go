@@ -34,8 +34,8 @@ func PostSize(p *models.Post) int { return len(p.Content) + len(p.Excerpt) }
 // noContent is the size function of rows that are short and of bounded length.
 func noContent[T any](*T) int { return 0 }
 
-// commentSize removes the content that the viewer does not see, and returns the size of the rest.
-func commentSize(c *models.Comment) int {
+// CommentSize removes the content that the viewer does not see, and returns the size of the rest.
+func CommentSize(c *models.Comment) int {
 	if c.Hidden() {
 		c.Content = ""
 	}
@@ -73,37 +73,37 @@ func ScanPage[T any](read *gorm.DB, room int, size func(*T) int) (page []T, left
 	return page, room, rows.Err()
 }
 
-// trail is an index that holds a list in its order, the latest first. It includes rows that the viewer does not see:
+// Trail is an index that holds a list in its order, the latest first. It includes rows that the viewer does not see:
 // deleted ones, and those of users whom the viewer blocks.
-type trail struct {
-	from  string     // the table with its alias and index
-	where Conditions // on the first columns of the index
-	time  string     // the column of the index before the id; "" if the order is that of ids
-	id    string
+type Trail struct {
+	From  string     // the table with its alias and index
+	Where Conditions // on the first columns of the index
+	Time  string     // the column of the index before the id; "" if the order is that of ids
+	ID    string
 }
 
-// order returns the columns of ORDER BY.
-func (t *trail) order() string {
-	if t.time == "" {
-		return t.id + " DESC"
+// Order returns the columns of ORDER BY.
+func (t *Trail) Order() string {
+	if t.Time == "" {
+		return t.ID + " DESC"
 	}
-	return t.time + " DESC, " + t.id + " DESC"
+	return t.Time + " DESC, " + t.ID + " DESC"
 }
 
-// segment returns the conditions of a piece of the index: after one key and up to another. Either key can be nil.
-func (t *trail) segment(after, until *models.ListKey) Conditions {
-	where := t.where.clone()
-	if t.time != "" {
-		if between, keys := KeyRange(t.time, "FROM_UNIXTIME(?)", t.id, after, until); between != "" {
+// Segment returns the conditions of a piece of the index: after one key and up to another. Either key can be nil.
+func (t *Trail) Segment(after, until *models.ListKey) Conditions {
+	where := t.Where.clone()
+	if t.Time != "" {
+		if between, keys := KeyRange(t.Time, "FROM_UNIXTIME(?)", t.ID, after, until); between != "" {
 			where.Add(between, keys...)
 		}
 		return where
 	}
 	if after != nil {
-		where.Add(t.id+"<?", after.ID)
+		where.Add(t.ID+"<?", after.ID)
 	}
 	if until != nil {
-		where.Add(t.id+">=?", until.ID)
+		where.Add(t.ID+">=?", until.ID)
 	}
 	return where
 }
@@ -135,17 +135,17 @@ func KeyRange(column, value, id string, after, until *models.ListKey) (where str
 }
 
 // boundary returns the last of the next size entries after a key; nil if there are fewer.
-func (s *DB) boundary(ctx context.Context, t *trail, after *models.ListKey, size int) (*models.ListKey, error) {
+func (s *DB) boundary(ctx context.Context, t *Trail, after *models.ListKey, size int) (*models.ListKey, error) {
 	value := "0"
-	if t.time != "" {
-		value = "UNIX_TIMESTAMP(" + t.time + ")"
+	if t.Time != "" {
+		value = "UNIX_TIMESTAMP(" + t.Time + ")"
 	}
-	where := t.segment(after, nil)
+	where := t.Segment(after, nil)
 	query := `
-		SELECT ` + value + ` AS value, ` + t.id + ` AS id
-		FROM ` + t.from + `
+		SELECT ` + value + ` AS value, ` + t.ID + ` AS id
+		FROM ` + t.From + `
 		` + where.Clause() + `
-		ORDER BY ` + t.order() + `
+		ORDER BY ` + t.Order() + `
 		LIMIT 1 OFFSET ?`
 	var keys []models.ListKey
 	err := s.Read(ctx).Raw(query, append(where.Args, size-1)...).Scan(&keys).Error
@@ -155,16 +155,16 @@ func (s *DB) boundary(ctx context.Context, t *trail, after *models.ListKey, size
 	return &keys[0], nil
 }
 
-// sift reads a page of a list along a trail, in segments that grow. The page ends at limit rows, at PageBytes of
+// Sift reads a page of a list along a trail, in segments that grow. The page ends at limit rows, at PageBytes of
 // content as size counts it, or after maxPassed index entries. query makes the query of the visible rows of a segment,
 // to which it can add conditions. If the page is not full, rest is the place after the last entry that was examined; it
 // is nil at the end of the list.
-func sift[T any](
-	ctx context.Context, s *DB, t trail, after *models.ListKey, limit int,
+func Sift[T any](
+	ctx context.Context, s *DB, t Trail, after *models.ListKey, limit int,
 	query func(segment Conditions, limit int) *gorm.DB, size func(*T) int,
 ) (page []T, rest *models.ListKey, err error) {
 	room := PageBytes
-	for segment, budget := limit, maxPassed; budget > 0; segment *= 4 {
+	for segment, budget := limit, MaxPassed; budget > 0; segment *= 4 {
 		segment = min(segment, budget)
 		budget -= segment
 		until, err := s.boundary(ctx, &t, after, segment)
@@ -172,7 +172,7 @@ func sift[T any](
 			return nil, nil, err
 		}
 		var rows []T
-		if rows, room, err = ScanPage(query(t.segment(after, until), limit-len(page)), room, size); err != nil {
+		if rows, room, err = ScanPage(query(t.Segment(after, until), limit-len(page)), room, size); err != nil {
 			return nil, nil, err
 		}
 		page = append(page, rows...)
@@ -184,8 +184,8 @@ func sift[T any](
 	return page, after, nil
 }
 
-// beforeID returns the place after the row with this id in a list in the order of ids; nil for 0.
-func beforeID(id int64) *models.ListKey {
+// BeforeID returns the place after the row with this id in a list in the order of ids; nil for 0.
+func BeforeID(id int64) *models.ListKey {
 	if id == 0 {
 		return nil
 	}

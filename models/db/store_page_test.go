@@ -9,6 +9,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/reader"
 )
 
 // hiddenRows is how long the lists of openHidden are, of which three rows are visible: the latest, one in the middle,
@@ -137,20 +138,20 @@ func TestLists_boundSkippedRows(t *testing.T) {
 	type list func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error)
 	for name, list := range map[string]list{
 		"bookmarks": func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error) {
-			rows, rest, err := store.BookmarkedPosts(ctx, bob.ID, db.ViewFull, before(after), limit)
+			rows, rest, err := reader.New(store).BookmarkedPosts(ctx, bob.ID, db.ViewFull, before(after), limit)
 			key := func(k *models.KeptPost) models.ListKey { return models.ListKey{ID: k.RowID} }
 			return keys(rows, key), rest, err
 		},
 		"liked posts": func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error) {
-			rows, rest, err := store.LikedPosts(ctx, ada.ID, bob.ID, db.ViewFull, before(after), limit)
+			rows, rest, err := reader.New(store).LikedPosts(ctx, ada.ID, bob.ID, db.ViewFull, before(after), limit)
 			return keys(rows, (*models.Liked[models.Post]).Key), rest, err
 		},
 		"liked comments": func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error) {
-			rows, rest, err := store.LikedComments(ctx, ada.ID, bob.ID, before(after), limit)
+			rows, rest, err := reader.New(store).LikedComments(ctx, ada.ID, bob.ID, before(after), limit)
 			return keys(rows, (*models.Liked[models.Comment]).Key), rest, err
 		},
 		"comments of a user": func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error) {
-			rows, rest, err := store.CommentsByUser(ctx, bob.ID, ada.ID, after, limit)
+			rows, rest, err := reader.New(store).CommentsByUser(ctx, bob.ID, ada.ID, after, limit)
 			key := func(c *models.UserComment) models.ListKey { return c.Comment.Key(models.CommentsNew) }
 			return keys(rows, key), rest, err
 		},
@@ -335,7 +336,7 @@ func TestLists_readOnePageOfContentInAllSegments(t *testing.T) {
 	for i := range bookmarks {
 		post, err := store.CreatePost(t.Context(), ada, models.PostText{Title: "A post", Content: "with text"})
 		require.NoError(t, err)
-		require.NoError(t, store.SetBookmark(t.Context(), bob.ID, post.ID, true))
+		require.NoError(t, reader.New(store).SetBookmark(t.Context(), bob.ID, post.ID, true))
 		status := models.StatusDeleted
 		if i%100 < visible {
 			status = models.StatusNormal
@@ -346,7 +347,7 @@ func TestLists_readOnePageOfContentInAllSegments(t *testing.T) {
 	}
 	held := 0
 	ctx := db.WithHold(t.Context(), func(bytes int) error { held += bytes; return nil })
-	page, _, err := store.BookmarkedPosts(ctx, bob.ID, db.ViewFull, 0, 100)
+	page, _, err := reader.New(store).BookmarkedPosts(ctx, bob.ID, db.ViewFull, 0, 100)
 	require.NoError(t, err)
 	assert.Greater(t, len(page), visible, "rows of the first segment alone")
 	assert.LessOrEqual(t, held, db.PageBytes+models.MaxContent)

@@ -23,6 +23,7 @@ import (
 	"likewise/models/db"
 	"likewise/models/moderation"
 	"likewise/models/privacy"
+	"likewise/models/reader"
 	"likewise/models/webhooks"
 )
 
@@ -115,7 +116,7 @@ type planned struct {
 
 // storesOf returns the stores of the packages of models.
 func storesOf(s *db.DB) []any {
-	return []any{s, moderation.New(s), webhooks.New(s), privacy.New(s)}
+	return []any{s, reader.New(s), moderation.New(s), webhooks.New(s), privacy.New(s)}
 }
 
 // plan makes a planned of a method and its arguments after the context.
@@ -494,6 +495,7 @@ var unplanned = map[string]string{
 	"CreateScripts":  "writes",
 	"CreateSessions": "writes",
 	"VoidRing":       "writes",
+	"FeedAuthors":    "the first half of Feed",
 	"ShardStates":    "one row a shard",
 	"ShardFailures":  "one row a shard",
 	"OpenGaps":       "gaps are rare",

@@ -18,7 +18,7 @@ var TargetTables = map[models.TargetKind]targetTable{
 	models.KindPost: {"posts", "post_likes", "post_id", "posts t"},
 	models.KindComment: {
 		"comments", "comment_likes", "comment_id",
-		"comments t JOIN posts p ON p.id=t.post_id AND p.status=" + sqlNormal,
+		"comments t JOIN posts p ON p.id=t.post_id AND p.status=" + SQLNormal,
 	},
 }
 
@@ -52,13 +52,13 @@ func (s *DB) OpenAmong(ctx context.Context, targets []models.Target) (map[models
 		query := `
 			SELECT t.id
 			FROM ` + TargetTables[kind].open + `
-			WHERE t.id IN (` + JoinIDs(ids) + `) AND t.status=` + sqlNormal
+			WHERE t.id IN (` + JoinIDs(ids) + `) AND t.status=` + SQLNormal
 		if kind == models.KindDrop {
 			query = `
 			SELECT d.id
 			FROM drops d
 			JOIN posts p ON p.id=d.post_id
-			WHERE d.id IN (` + JoinIDs(ids) + `) AND p.status=` + sqlNormal
+			WHERE d.id IN (` + JoinIDs(ids) + `) AND p.status=` + SQLNormal
 		}
 		var found []int64
 		if err := s.Read(ctx).Raw(query).Scan(&found).Error; err != nil {

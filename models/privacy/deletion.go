@@ -9,6 +9,7 @@ import (
 	"likewise/models"
 	"likewise/models/db"
 	"likewise/models/moderation"
+	"likewise/models/reader"
 	"likewise/models/webhooks"
 )
 
@@ -156,7 +157,7 @@ func (s *Store) PurgeUser(ctx context.Context, userID int64) (deleted bool, err 
 		}
 	}
 	for more := true; more; {
-		if more, err = s.PurgeDraftsOf(ctx, userID, db.PurgeBatch); err != nil {
+		if more, err = reader.New(s.DB).PurgeDraftsOf(ctx, userID, db.PurgeBatch); err != nil {
 			return true, fmt.Errorf("purge drafts of user %d: %w", userID, err)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/reader"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -233,13 +234,13 @@ func TestImport_canBeReadOn(t *testing.T) {
 		people[i] = models.Author{ID: u.ID, Username: name}
 	}
 	unread := func() int64 {
-		standings, _, err := store.Standings(t.Context(), people[0].ID, []int64{post})
+		standings, _, err := reader.New(store).Standings(t.Context(), people[0].ID, []int64{post})
 		require.NoError(t, err)
 		require.NotNil(t, standings[post].Mark)
 		require.Equal(t, last, standings[post].Mark.CommentID)
 		return standings[post].Mark.Unread
 	}
-	require.NoError(t, store.MarkRead(t.Context(), people[0].ID, post, 0))
+	require.NoError(t, reader.New(store).MarkRead(t.Context(), people[0].ID, post, 0))
 	require.Zero(t, unread())
 	_, err = store.CreateComment(t.Context(), people[1], post, nil, models.CommentText{Content: "Another one."})
 	require.NoError(t, err)

@@ -1,14 +1,15 @@
-package db
+package reader
 
 import (
 	"context"
 	"fmt"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // Viewpoints reads the Viewpoints of users.
-func (s *DB) Viewpoints(ctx context.Context, viewers []int64) (map[int64]models.Viewpoint, error) {
+func (s *Store) Viewpoints(ctx context.Context, viewers []int64) (map[int64]models.Viewpoint, error) {
 	query := `
 		SELECT u.id,
 			EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=u.id) AS blocks,
@@ -16,7 +17,7 @@ func (s *DB) Viewpoints(ctx context.Context, viewers []int64) (map[int64]models.
 			EXISTS (SELECT 1 FROM read_marks r WHERE r.user_id=u.id) OR
 				EXISTS (SELECT 1 FROM subscriptions w WHERE w.user_id=u.id) AS standings
 		FROM users u FORCE INDEX (PRIMARY)
-		WHERE u.id IN (` + JoinIDs(viewers) + `)`
+		WHERE u.id IN (` + db.JoinIDs(viewers) + `)`
 	var rows []struct {
 		ID   int64
 		View models.Viewpoint `gorm:"embedded"`
@@ -32,7 +33,7 @@ func (s *DB) Viewpoints(ctx context.Context, viewers []int64) (map[int64]models.
 }
 
 // Bookmarked returns which of the posts the user has bookmarked.
-func (s *DB) Bookmarked(ctx context.Context, userID int64, posts []int64) (map[int64]bool, error) {
+func (s *Store) Bookmarked(ctx context.Context, userID int64, posts []int64) (map[int64]bool, error) {
 	bookmarked := map[int64]bool{}
 	if len(posts) == 0 {
 		return bookmarked, nil

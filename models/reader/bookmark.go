@@ -1,4 +1,4 @@
-package db
+package reader
 
 import (
 	"context"
@@ -7,11 +7,12 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // SetBookmark sets or deletes the user's bookmark of a post. Repeating it changes nothing. CodeNotFound: the post is
 // deleted or never existed.
-func (s *DB) SetBookmark(ctx context.Context, userID, postID int64, bookmarked bool) error {
+func (s *Store) SetBookmark(ctx context.Context, userID, postID int64, bookmarked bool) error {
 	open, err := s.TargetOpen(ctx, models.Target{Kind: models.KindPost, ID: postID})
 	if err != nil {
 		return err
@@ -29,14 +30,14 @@ func (s *DB) SetBookmark(ctx context.Context, userID, postID int64, bookmarked b
 	const remove = `
 		DELETE FROM bookmarks
 		WHERE id=?`
-	err = s.Transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *db.Tx) error {
 		// Under this lock, nobody else writes bookmarks of the user, and a plain INSERT is enough; see setLikeRow.
-		users, err := LockStandings(tx, userID)
+		users, err := db.LockStandings(tx, userID)
 		if err != nil {
 			return err
 		}
 		if users[userID] == nil {
-			return ErrNoUser()
+			return db.ErrNoUser()
 		}
 		var id int64
 		if err := tx.Raw(find, userID, postID).Scan(&id).Error; err != nil {
@@ -59,36 +60,36 @@ func (s *DB) SetBookmark(ctx context.Context, userID, postID int64, bookmarked b
 // BookmarkedPosts lists the posts that the user bookmarked, the latest bookmark first: at most limit bookmarks older
 // than row before (0 for the first page). Deleted posts, and posts of authors whom the user blocks, are skipped. If
 // skipped posts make the page short, rest is where the list continues; nil at its end.
-func (s *DB) BookmarkedPosts(
-	ctx context.Context, userID int64, view PostView, before int64, limit int,
+func (s *Store) BookmarkedPosts(
+	ctx context.Context, userID int64, view db.PostView, before int64, limit int,
 ) (list []models.KeptPost, rest *models.ListKey, err error) {
 	return s.keptPosts(ctx, "bookmarks", userID, view, before, limit)
 }
 
 // keptPosts lists the posts in the user's rows of a table, as BookmarkedPosts does.
-func (s *DB) keptPosts(
-	ctx context.Context, table string, userID int64, view PostView, before int64, limit int,
+func (s *Store) keptPosts(
+	ctx context.Context, table string, userID int64, view db.PostView, before int64, limit int,
 ) (list []models.KeptPost, rest *models.ListKey, err error) {
-	kept := trail{
-		from:  table + " k FORCE INDEX (idx_user_id)",
-		where: Matching("k.user_id=?", userID),
-		id:    "k.id",
+	kept := db.Trail{
+		From:  table + " k FORCE INDEX (idx_user_id)",
+		Where: db.Matching("k.user_id=?", userID),
+		ID:    "k.id",
 	}
-	visible := func(where Conditions, limit int) *gorm.DB {
-		where.Add(notBlocked("p.user_id"), userID)
+	visible := func(where db.Conditions, limit int) *gorm.DB {
+		where.Add(db.NotBlocked("p.user_id"), userID)
 		query := `
 			SELECT ` + view.Columns() + `, k.id AS row_id
-			FROM ` + kept.from + `
-			STRAIGHT_JOIN posts p ON p.id=k.post_id AND p.status=` + sqlNormal + `
-			STRAIGHT_JOIN ` + listedUsers + `
+			FROM ` + kept.From + `
+			STRAIGHT_JOIN posts p ON p.id=k.post_id AND p.status=` + db.SQLNormal + `
+			STRAIGHT_JOIN ` + db.ListedUsers + `
 			` + view.Join(userID) + `
 			` + where.Clause() + `
-			ORDER BY ` + kept.order() + `
+			ORDER BY ` + kept.Order() + `
 			LIMIT ?`
-		return s.Read(ctx).Raw(query, where.between([]any{userID}, limit)...)
+		return s.Read(ctx).Raw(query, where.Between([]any{userID}, limit)...)
 	}
-	size := func(k *models.KeptPost) int { return PostSize(&k.Post) }
-	list, rest, err = sift(ctx, s, kept, beforeID(before), limit, visible, size)
+	size := func(k *models.KeptPost) int { return db.PostSize(&k.Post) }
+	list, rest, err = db.Sift(ctx, s.DB, kept, db.BeforeID(before), limit, visible, size)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list %s of user %d: %w", table, userID, err)
 	}

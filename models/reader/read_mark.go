@@ -1,4 +1,4 @@
-package db
+package reader
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // MarkRead marks the comments on a post as read by a user, up to this one; 0 means the latest. A mark only moves
@@ -16,7 +17,7 @@ import (
 //
 // The comments on a post are committed in the order of their ids, because their transactions lock the post first. So
 // no comment appears below a mark later, unless it is restored.
-func (s *DB) MarkRead(ctx context.Context, userID, postID, upTo int64) error {
+func (s *Store) MarkRead(ctx context.Context, userID, postID, upTo int64) error {
 	const read = `
 		SELECT
 			COALESCE((
@@ -51,12 +52,12 @@ func (s *DB) MarkRead(ctx context.Context, userID, postID, upTo int64) error {
 		return models.Invalid("comment_id", models.Broken(models.FieldOtherPost,
 			"must be the id of a comment on this post"))
 	}
-	err := s.Transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
 		now := models.WholeSeconds(tx.Now)
 		if err := tx.Exec(upsert, userID, postID, upTo, now).Error; err != nil {
 			return err
 		}
-		return readThreadNews(tx, userID, postID, upTo, now)
+		return db.ReadThreadNews(tx, userID, postID, upTo, now)
 	})
 	if err != nil {
 		return fmt.Errorf("mark post %d as read by user %d: %w", postID, userID, err)
@@ -70,13 +71,13 @@ func (s *DB) MarkRead(ctx context.Context, userID, postID, upTo int64) error {
 //
 // Comments are unread if they were written after the mark by somebody else, whom the user does not block, and are not
 // deleted.
-func (s *DB) Standings(
+func (s *Store) Standings(
 	ctx context.Context, userID int64, posts []int64,
 ) (standings map[int64]models.Standing, examined int, err error) {
 	if len(posts) == 0 {
 		return nil, 0, nil
 	}
-	ids := JoinIDs(posts)
+	ids := db.JoinIDs(posts)
 	query := `
 		SELECT m.post_id, 0 AS level, m.comment_id, m.read_at, COALESCE((
 				SELECT c.id
@@ -124,7 +125,7 @@ func (s *DB) Standings(
 
 // countUnread sets the unread comments of the marks of these posts. The ids are values of the statement: with those of
 // a joined table, the servers would read all comments on a post.
-func (s *DB) countUnread(
+func (s *Store) countUnread(
 	ctx context.Context, userID int64, posts []int64, standings map[int64]models.Standing,
 ) (examined int, err error) {
 	parts := make([]string, len(posts))
@@ -132,7 +133,8 @@ func (s *DB) countUnread(
 	for i, id := range posts {
 		parts[i] = `
 		SELECT ? AS post_id, COUNT(*) AS examined,
-			COALESCE(SUM(x.status=` + sqlNormal + ` AND x.user_id<>? AND ` + notBlocked("x.user_id") + `), 0) AS unread
+			COALESCE(SUM(x.status=` + db.SQLNormal + ` AND x.user_id<>? AND ` + db.NotBlocked("x.user_id") + `),
+				0) AS unread
 		FROM (
 			SELECT c.status, c.user_id
 			FROM comments c FORCE INDEX (idx_post_id)
@@ -165,7 +167,7 @@ func (s *DB) countUnread(
 const keepMarks = 365 * 24 * time.Hour
 
 // PurgeReadMarks deletes at most limit read marks that have been kept for long enough, and returns how many it deleted.
-func (s *DB) PurgeReadMarks(ctx context.Context, limit int) (purged int64, err error) {
+func (s *Store) PurgeReadMarks(ctx context.Context, limit int) (purged int64, err error) {
 	const find = `
 		SELECT user_id, post_id
 		FROM read_marks FORCE INDEX (idx_read_at)
@@ -179,7 +181,7 @@ func (s *DB) PurgeReadMarks(ctx context.Context, limit int) (purged int64, err e
 	if err != nil {
 		return 0, fmt.Errorf("find old read marks: %w", err)
 	}
-	for some := range slices.Chunk(keys, PurgeBatch) {
+	for some := range slices.Chunk(keys, db.PurgeBatch) {
 		values := make([]string, len(some))
 		for i, k := range some {
 			values[i] = fmt.Sprintf("SELECT %d AS user_id, %d AS post_id", k.UserID, k.PostID)

@@ -1,4 +1,4 @@
-package db
+package reader
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // maxNews bounds the posts with later comments that are examined for a page of UnreadPosts.
@@ -29,7 +30,7 @@ type newsPost struct {
 // The order is that of idx_status_active. No table has it for each user: a comment would write a row for each of the
 // readers of its post. Up to maxPassed posts that the user has read or follows are looked up and sorted. With more of
 // them, UnreadPosts walks the index, and looks up the user's mark of each post.
-func (s *DB) UnreadPosts(
+func (s *Store) UnreadPosts(
 	ctx context.Context, userID int64, after *models.ListKey, limit int,
 ) (list []models.Post, rest *models.ListKey, examined int, err error) {
 	kept, err := s.marksOf(ctx, userID)
@@ -38,7 +39,7 @@ func (s *DB) UnreadPosts(
 	}
 	for asked, seen := limit, 0; ; asked *= 4 {
 		asked = min(asked, maxNews-seen)
-		news, rest, err := s.postsWithNews(ctx, userID, kept <= maxPassed, after, asked)
+		news, rest, err := s.postsWithNews(ctx, userID, kept <= db.MaxPassed, after, asked)
 		if err != nil {
 			return nil, nil, examined, err
 		}
@@ -60,19 +61,19 @@ func (s *DB) UnreadPosts(
 			return list, rest, examined, nil
 		}
 		last := news[len(news)-1].Post.Key(models.PostsActive)
-		if after = &last; seen >= maxNews || examined >= maxExamined {
+		if after = &last; seen >= maxNews || examined >= db.MaxExamined {
 			return list, after, examined, nil
 		}
 	}
 }
 
 // marksOf counts the user's read marks and subscriptions, up to a number above maxPassed.
-func (s *DB) marksOf(ctx context.Context, userID int64) (n int, err error) {
+func (s *Store) marksOf(ctx context.Context, userID int64) (n int, err error) {
 	const query = `
 		SELECT
 			(SELECT COUNT(*) FROM (SELECT 1 FROM read_marks FORCE INDEX (PRIMARY) WHERE user_id=? LIMIT ?) m) +
 			(SELECT COUNT(*) FROM (SELECT 1 FROM subscriptions FORCE INDEX (idx_user_id) WHERE user_id=? LIMIT ?) q)`
-	err = s.Read(ctx).Raw(query, userID, maxPassed+1, userID, maxPassed+1).Scan(&n).Error
+	err = s.Read(ctx).Raw(query, userID, db.MaxPassed+1, userID, db.MaxPassed+1).Scan(&n).Error
 	if err != nil {
 		return 0, fmt.Errorf("count read marks of user %d: %w", userID, err)
 	}
@@ -81,16 +82,16 @@ func (s *DB) marksOf(ctx context.Context, userID int64) (n int, err error) {
 
 // postsWithNews lists posts with comments after the user's marks, as UnreadPosts does, by any author. gather
 // selects between its two plans.
-func (s *DB) postsWithNews(
+func (s *Store) postsWithNews(
 	ctx context.Context, userID int64, gather bool, after *models.ListKey, limit int,
 ) (news []newsPost, rest *models.ListKey, err error) {
-	active := trail{
-		from:  "posts p FORCE INDEX (idx_status_active)",
-		where: Matching("p.status=?", models.StatusNormal),
-		time:  "p.active_at",
-		id:    "p.id",
+	active := db.Trail{
+		From:  "posts p FORCE INDEX (idx_status_active)",
+		Where: db.Matching("p.status=?", models.StatusNormal),
+		Time:  "p.active_at",
+		ID:    "p.id",
 	}
-	source, sourceArgs := active.from, []any(nil)
+	source, sourceArgs := active.From, []any(nil)
 	if gather {
 		source = `(
 				SELECT post_id
@@ -104,15 +105,15 @@ func (s *DB) postsWithNews(
 			STRAIGHT_JOIN posts p FORCE INDEX (PRIMARY) ON p.id=k.post_id`
 		sourceArgs = []any{userID, userID}
 	}
-	visible := func(where Conditions, limit int) *gorm.DB {
-		where.Add(notBlocked("p.user_id"), userID)
-		where.Add("COALESCE(q.level, " + Literal(models.NotSubscribed) + ")<>" + sqlMuted)
-		where.Add("(m.post_id IS NOT NULL OR q.level=" + sqlFollowing + ")")
+	visible := func(where db.Conditions, limit int) *gorm.DB {
+		where.Add(db.NotBlocked("p.user_id"), userID)
+		where.Add("COALESCE(q.level, " + db.Literal(models.NotSubscribed) + ")<>" + db.SQLMuted)
+		where.Add("(m.post_id IS NOT NULL OR q.level=" + db.SQLFollowing + ")")
 		query := `
-		SELECT ` + ViewSummary.Columns() + `, o.read_to, o.fresh
+		SELECT ` + db.ViewSummary.Columns() + `, o.read_to, o.fresh
 		FROM (
 			SELECT p.id, p.active_at AS place, COALESCE(m.comment_id, 0) AS read_to,
-				n.status=` + sqlNormal + ` AND n.user_id<>? AND ` + notBlocked("n.user_id") + ` AS fresh
+				n.status=` + db.SQLNormal + ` AND n.user_id<>? AND ` + db.NotBlocked("n.user_id") + ` AS fresh
 			FROM ` + source + `
 			LEFT JOIN read_marks m FORCE INDEX (PRIMARY) ON m.user_id=? AND m.post_id=p.id
 			LEFT JOIN subscriptions q FORCE INDEX (idx_user_post) ON q.user_id=? AND q.post_id=p.id
@@ -127,17 +128,17 @@ func (s *DB) postsWithNews(
 			LIMIT ?
 		) o
 		STRAIGHT_JOIN posts p ON p.id=o.id
-		STRAIGHT_JOIN ` + listedUsers + `
-		` + ViewSummary.Join(userID) + `
+		STRAIGHT_JOIN ` + db.ListedUsers + `
+		` + db.ViewSummary.Join(userID) + `
 		ORDER BY o.place DESC, o.id DESC`
 		args := slices.Concat([]any{userID, userID, userID}, sourceArgs, []any{userID, userID})
-		return s.Read(ctx).Raw(query, where.between(args, limit)...)
+		return s.Read(ctx).Raw(query, where.Between(args, limit)...)
 	}
-	size := func(n *newsPost) int { return PostSize(&n.Post) }
+	size := func(n *newsPost) int { return db.PostSize(&n.Post) }
 	if gather {
-		news, _, err = ScanPage(visible(active.segment(after, nil), limit), PageBytes, size)
+		news, _, err = db.ScanPage(visible(active.Segment(after, nil), limit), db.PageBytes, size)
 	} else {
-		news, rest, err = sift(ctx, s, active, after, limit, visible, size)
+		news, rest, err = db.Sift(ctx, s.DB, active, after, limit, visible, size)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("list posts with news for user %d: %w", userID, err)
@@ -146,7 +147,7 @@ func (s *DB) postsWithNews(
 }
 
 // unreadAmong counts the unread comments of posts with news whose latest comment is not unread.
-func (s *DB) unreadAmong(
+func (s *Store) unreadAmong(
 	ctx context.Context, userID int64, news []newsPost,
 ) (unread map[int64]models.Standing, examined int, err error) {
 	unread = map[int64]models.Standing{}

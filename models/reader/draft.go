@@ -1,4 +1,4 @@
-package db
+package reader
 
 import (
 	"context"
@@ -9,13 +9,14 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 const draftColumns = `
 	id, draft_key, post_id, parent_id, title, content, tags, version, created_at, updated_at`
 
 // DraftByKey reads a draft of the user. CodeNotFound: the user has no draft with this key.
-func (s *DB) DraftByKey(ctx context.Context, userID int64, key string) (*models.Draft, error) {
+func (s *Store) DraftByKey(ctx context.Context, userID int64, key string) (*models.Draft, error) {
 	return readDraft(s.Read(ctx), userID, key)
 }
 
@@ -37,8 +38,8 @@ func readDraft(db *gorm.DB, userID int64, key string) (*models.Draft, error) {
 
 // Drafts lists the drafts of the user, the latest created first: at most limit drafts older than row before (0 for the
 // first page).
-func (s *DB) Drafts(ctx context.Context, userID, before int64, limit int) ([]models.Draft, error) {
-	where := Matching("user_id=?", userID)
+func (s *Store) Drafts(ctx context.Context, userID, before int64, limit int) ([]models.Draft, error) {
+	where := db.Matching("user_id=?", userID)
 	where.AddIf(before > 0, "id<?", before)
 	query := `
 		SELECT ` + draftColumns + `
@@ -47,7 +48,7 @@ func (s *DB) Drafts(ctx context.Context, userID, before int64, limit int) ([]mod
 		ORDER BY id DESC
 		LIMIT ?`
 	size := func(d *models.Draft) int { return len(d.Text.Content) }
-	list, _, err := ScanPage(s.Read(ctx).Raw(query, where.between(nil, limit)...), PageBytes, size)
+	list, _, err := db.ScanPage(s.Read(ctx).Raw(query, where.Between(nil, limit)...), db.PageBytes, size)
 	if err != nil {
 		return nil, fmt.Errorf("list drafts of user %d: %w", userID, err)
 	}
@@ -56,17 +57,17 @@ func (s *DB) Drafts(ctx context.Context, userID, before int64, limit int) ([]mod
 
 // SaveDraft creates the user's draft with this key, or replaces the one that the check of its version admits, and
 // returns it. An edit that changes nothing makes no version. CodeConflict: the user has MaxDrafts drafts.
-func (s *DB) SaveDraft(
+func (s *Store) SaveDraft(
 	ctx context.Context, userID int64, key string, text models.DraftText, admit func(now *models.Draft) error,
 ) (d *models.Draft, created bool, err error) {
-	err = s.Transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *db.Tx) error {
 		// Under this lock, nobody else writes drafts of the user.
-		users, err := LockStandings(tx, userID)
+		users, err := db.LockStandings(tx, userID)
 		if err != nil {
 			return err
 		}
 		if users[userID] == nil {
-			return ErrNoUser()
+			return db.ErrNoUser()
 		}
 		now, err := readDraft(tx.DB, userID, key)
 		if created = models.ErrorCode(err) == models.CodeNotFound; err != nil && !created {
@@ -84,7 +85,7 @@ func (s *DB) SaveDraft(
 		if err != nil {
 			return err
 		}
-		return SetImageUses(tx, draftSubject(d.ID), []int64{userID}, text.Content)
+		return db.SetImageUses(tx, db.DraftSubject(d.ID), []int64{userID}, text.Content)
 	})
 	if err != nil {
 		return nil, false, fmt.Errorf("save a draft of user %d: %w", userID, err)
@@ -92,7 +93,7 @@ func (s *DB) SaveDraft(
 	return d, created, nil
 }
 
-func insertDraft(tx *Tx, userID int64, key string, text models.DraftText) (*models.Draft, error) {
+func insertDraft(tx *db.Tx, userID int64, key string, text models.DraftText) (*models.Draft, error) {
 	const count = `
 		SELECT COUNT(*)
 		FROM drafts FORCE INDEX (idx_user_id)
@@ -115,7 +116,7 @@ func insertDraft(tx *Tx, userID int64, key string, text models.DraftText) (*mode
 }
 
 // replaceDraft writes the next version of d and updates d.
-func replaceDraft(tx *Tx, d *models.Draft, text models.DraftText) error {
+func replaceDraft(tx *db.Tx, d *models.Draft, text models.DraftText) error {
 	const update = `
 		UPDATE drafts
 		SET post_id=?, parent_id=?, title=?, content=?, tags=?, version=?, updated_at=?
@@ -129,7 +130,7 @@ func replaceDraft(tx *Tx, d *models.Draft, text models.DraftText) error {
 }
 
 // DeleteDraft deletes the user's draft with this key. Without one, it changes nothing.
-func (s *DB) DeleteDraft(ctx context.Context, userID int64, key string) error {
+func (s *Store) DeleteDraft(ctx context.Context, userID int64, key string) error {
 	d, err := s.DraftByKey(ctx, userID, key)
 	if models.ErrorCode(err) == models.CodeNotFound {
 		return nil
@@ -147,7 +148,7 @@ func (s *DB) DeleteDraft(ctx context.Context, userID int64, key string) error {
 const keepDrafts = 180 * 24 * time.Hour
 
 // PurgeDrafts deletes at most limit drafts that have been kept for long enough, and returns how many it deleted.
-func (s *DB) PurgeDrafts(ctx context.Context, limit int) (int64, error) {
+func (s *Store) PurgeDrafts(ctx context.Context, limit int) (int64, error) {
 	const find = `
 		SELECT id
 		FROM drafts FORCE INDEX (idx_updated_at)
@@ -170,7 +171,7 @@ func (s *DB) PurgeDrafts(ctx context.Context, limit int) (int64, error) {
 }
 
 // PurgeDraftsOf deletes at most limit drafts of a user and reports whether there may be more.
-func (s *DB) PurgeDraftsOf(ctx context.Context, userID int64, limit int) (more bool, err error) {
+func (s *Store) PurgeDraftsOf(ctx context.Context, userID int64, limit int) (more bool, err error) {
 	const find = `
 		SELECT id
 		FROM drafts FORCE INDEX (idx_user_id)
@@ -185,10 +186,10 @@ func (s *DB) PurgeDraftsOf(ctx context.Context, userID int64, limit int) (more b
 }
 
 // deleteDrafts deletes those of the drafts that meet a condition ("" for none), and frees their images.
-func (s *DB) deleteDrafts(
+func (s *Store) deleteDrafts(
 	ctx context.Context, ids []int64, condition string, args ...any,
 ) (deleted int64, err error) {
-	where := Matching("d.id IN (" + JoinIDs(Ascending(ids)) + ")")
+	where := db.Matching("d.id IN (" + db.JoinIDs(db.Ascending(ids)) + ")")
 	where.AddIf(condition != "", condition, args...)
 	lock := `
 		SELECT d.id
@@ -196,7 +197,7 @@ func (s *DB) deleteDrafts(
 		` + where.Clause() + `
 		ORDER BY d.id
 		FOR UPDATE`
-	err = s.Transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *db.Tx) error {
 		var locked []int64
 		if err := tx.Raw(lock, where.Args...).Scan(&locked).Error; err != nil || len(locked) == 0 {
 			return err
@@ -204,12 +205,12 @@ func (s *DB) deleteDrafts(
 		remove := `
 			DELETE d
 			FROM drafts d FORCE INDEX (PRIMARY)
-			WHERE d.id IN (` + JoinIDs(locked) + `)`
+			WHERE d.id IN (` + db.JoinIDs(locked) + `)`
 		if err := tx.Exec(remove).Error; err != nil {
 			return err
 		}
 		deleted = int64(len(locked))
-		return freeImagesOfDrafts(tx, locked)
+		return db.FreeImagesOfDrafts(tx, locked)
 	})
 	return deleted, err
 }
