@@ -40,12 +40,12 @@ type DB struct {
 	log       *slog.Logger
 	excerpt   func(content string) string // nil: the store makes no excerpts
 	describe  Describe
-	// StartLikes has started the process in direct mode
-	direct    atomic.Bool
+	direct    atomic.Bool      // see StartLikes
 	likeClock models.LikeClock // nil: that of MySQL
-	// see CloseDeletedWith; nil: there is no gate
+	userRows  userRows         // for ApplyLikes
+
+	// closeTargets is nil if there is no gate; see CloseDeletedWith.
 	closeTargets func(ctx context.Context, targets ...models.Target) error
-	userRows     userRows // for ApplyLikes
 }
 
 // Options configure a DB. The zero value is for production.

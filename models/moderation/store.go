@@ -4,7 +4,7 @@ package moderation
 
 import "likewise/models/db"
 
-// Store keeps them in MySQL. It is safe for concurrent use.
+// Store keeps the work of moderators in MySQL. It is safe for concurrent use.
 type Store struct{ *db.DB }
 
 // New returns the Store of a database.

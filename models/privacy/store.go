@@ -3,7 +3,7 @@ package privacy
 
 import "likewise/models/db"
 
-// Store keeps them in MySQL. It is safe for concurrent use.
+// Store keeps exports and what is left of deleted accounts in MySQL. It is safe for concurrent use.
 type Store struct{ *db.DB }
 
 // New returns the Store of a database.

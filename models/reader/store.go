@@ -4,7 +4,7 @@ package reader
 
 import "likewise/models/db"
 
-// Store keeps them in MySQL. It is safe for concurrent use.
+// Store keeps what users read and keep in MySQL. It is safe for concurrent use.
 type Store struct{ *db.DB }
 
 // New returns the Store of a database.

@@ -3,7 +3,7 @@ package webhooks
 
 import "likewise/models/db"
 
-// Store keeps them in MySQL. It is safe for concurrent use.
+// Store keeps endpoints and deliveries in MySQL. It is safe for concurrent use.
 type Store struct{ *db.DB }
 
 // New returns the Store of a database.
