@@ -32,8 +32,8 @@ const (
 	maxUploadsOfOne = 2
 	dropTimeout     = 10 * time.Second // for removing the row of an image that was not stored
 	uploadTimeout   = 30 * time.Second // for receiving a body
-	decodeLimit     = 8 * time.Second  // for decoding, of which images.MaxProcessor are work
-	decodeWait      = 20 * time.Second // for a turn to decode
+	decodeLimit     = 20 * time.Second // for decoding, of which images.MaxProcessor are work, on a busy machine
+	decodeWait      = 45 * time.Second // for a turn to decode; with the time of a request less than proxies wait, 60 s
 
 	// A client that sends more slowly loses its place to another one, once it has had the time to begin.
 	slowUpload  = 64 << 10 // bytes a second

@@ -28,7 +28,7 @@ const (
 	// s.
 	MaxProcessor = 4 * time.Second
 	// apartLimit ends a process whose parent was killed.
-	apartLimit = 15 * time.Second
+	apartLimit = 30 * time.Second
 	// apartOutput bounds what a process returns, in bytes: an image and its thumbnail.
 	apartOutput = 2 * MaxStored
 )
