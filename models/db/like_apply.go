@@ -28,7 +28,7 @@ func (s *DB) ApplyLikes(ctx context.Context, records []models.LikeRecord) (model
 	var done models.LikesApplied
 	err := s.Transact(ctx, func(tx *Tx) error {
 		done = models.LikesApplied{}
-		return applyLikes(tx, records, &done)
+		return applyLikes(tx, records, &s.userRows, &done)
 	})
 	if err != nil {
 		return models.LikesApplied{}, fmt.Errorf("apply likes: %w", err)
@@ -59,7 +59,7 @@ func (m *shardMark) move(p models.Position) {
 	m.AppliedEpoch, m.AppliedSeq, m.moved = p.Epoch, p.Seq, true
 }
 
-func applyLikes(tx *Tx, records []models.LikeRecord, done *models.LikesApplied) error {
+func applyLikes(tx *Tx, records []models.LikeRecord, known *userRows, done *models.LikesApplied) error {
 	now := tx.Now
 	marks, err := lockShards(tx, records)
 	if err != nil {
@@ -108,7 +108,7 @@ func applyLikes(tx *Tx, records []models.LikeRecord, done *models.LikesApplied) 
 		}
 	}
 
-	if ofDrops, err = dropStrangers(tx, last, ofDrops, done); err != nil {
+	if ofDrops, err = dropStrangers(tx, last, ofDrops, known, done); err != nil {
 		return err
 	}
 	for _, kind := range []models.TargetKind{models.KindPost, models.KindComment} {

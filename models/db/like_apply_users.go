@@ -44,16 +44,17 @@ func (u *userRows) add(ids map[int64]bool) {
 // dropStrangers removes the likes of users who have no row, and returns the events of drops without their claims. Their
 // unlikes and returns stay, because they only take rows away.
 func dropStrangers(
-	tx *Tx, last map[models.LikeKey]models.Event, ofDrops []models.Event, done *models.LikesApplied,
+	tx *Tx, last map[models.LikeKey]models.Event, ofDrops []models.Event, known *userRows,
+	done *models.LikesApplied,
 ) ([]models.Event, error) {
 	users := map[int64]bool{}
 	for key, e := range last {
-		if e.Liked() && !tx.store.userRows.has(key.UserID) {
+		if e.Liked() && !known.has(key.UserID) {
 			users[key.UserID] = true
 		}
 	}
 	for _, e := range ofDrops {
-		if e.Type == models.ClaimTaken && !tx.store.userRows.has(e.UserID) {
+		if e.Type == models.ClaimTaken && !known.has(e.UserID) {
 			users[e.UserID] = true
 		}
 	}
@@ -64,7 +65,7 @@ func dropStrangers(
 	if err != nil {
 		return nil, err
 	}
-	tx.store.userRows.add(found)
+	known.add(found)
 	if len(found) == len(users) {
 		return ofDrops, nil
 	}
