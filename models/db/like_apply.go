@@ -28,7 +28,7 @@ func (s *DB) ApplyLikes(ctx context.Context, records []models.LikeRecord) (model
 	var done models.LikesApplied
 	err := s.Transact(ctx, func(tx *Tx) error {
 		done = models.LikesApplied{}
-		return applyLikes(tx, records, &s.userRows, &done)
+		return applyLikes(tx, records, new(userRows), &done)
 	})
 	if err != nil {
 		return models.LikesApplied{}, fmt.Errorf("apply likes: %w", err)

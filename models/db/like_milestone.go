@@ -76,7 +76,7 @@ func notifyMilestone(tx *Tx, kind models.TargetKind, milestone int64, ids []int6
 	insert := `
 		INSERT INTO notifications (user_id, kind, post_id, comment_id, milestone, created_at)
 		SELECT t.user_id,?,` + about + `,?,?
-		FROM ` + TargetTables[kind].open + `
+		FROM ` + TargetTables[kind].fromOpen + `
 		JOIN users u ON u.id=t.user_id AND u.deleted_at IS NULL
 		WHERE t.id IN (` + JoinIDs(ids) + `) AND t.status=? AND ` + notMuted("t.user_id", post) + notificationOnce
 	if err := tx.Exec(insert, models.NotifyMilestone, milestone, models.WholeSeconds(at),

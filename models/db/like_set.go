@@ -36,7 +36,7 @@ func (s *DB) SetLike(ctx context.Context, target models.Target, userID int64, li
 		}
 		query := `
 			SELECT t.id, t.user_id, t.likes_count, t.milestone
-			FROM ` + t.open + `
+			FROM ` + t.fromOpen + `
 			WHERE t.id=? AND t.status=?`
 		var now likedRow
 		read := tx.Raw(query, target.ID, models.StatusNormal).Scan(&now)
@@ -165,7 +165,7 @@ func (s *DB) StatesOf(
 		parts = append(parts, `
 		SELECT '`+string(kind)+`' AS kind, t.id, t.likes_count AS count,
 			`+liked+` AS liked
-		FROM `+t.open+`
+		FROM `+t.fromOpen+`
 		WHERE t.id IN (`+JoinIDs(list)+`) AND t.status=?`)
 		args = append(args, models.StatusNormal)
 	}
@@ -232,7 +232,7 @@ func (s *DB) Likers(ctx context.Context, viewer int64, target models.Target, bef
 		where.Add(NotBlocked("l.user_id"), viewer)
 		query := `
 			SELECT ` + AuthorColumns + `, l.id AS row_id, l.created_at
-			FROM ` + t.open + `
+			FROM ` + t.fromOpen + `
 			STRAIGHT_JOIN ` + likes.From + `
 			STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=l.user_id
 			` + where.Clause() + `

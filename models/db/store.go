@@ -42,7 +42,6 @@ type DB struct {
 	describe  Describe
 	direct    atomic.Bool      // see StartLikes
 	likeClock models.LikeClock // nil: that of MySQL
-	userRows  userRows         // for ApplyLikes
 
 	// closeTargets is nil if there is no gate; see CloseDeletedWith.
 	closeTargets func(ctx context.Context, targets ...models.Target) error

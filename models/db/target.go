@@ -7,10 +7,10 @@ import (
 	"likewise/models"
 )
 
-// targetTable names the tables and the column of a kind of target. open is the FROM clause of a target t whose post is
+// targetTable names the tables and the column of a kind of target. fromOpen is the FROM clause of a target t whose post is
 // not deleted, so that t.status is the only condition left: a comment on a deleted post is closed.
 type targetTable struct {
-	Targets, Likes, Column, open string
+	Targets, Likes, Column, fromOpen string
 }
 
 // TargetTables are the tables of the kinds that can be liked.
@@ -51,7 +51,7 @@ func (s *DB) OpenAmong(ctx context.Context, targets []models.Target) (map[models
 	for kind, ids := range idsByKind(targets) {
 		query := `
 			SELECT t.id
-			FROM ` + TargetTables[kind].open + `
+			FROM ` + TargetTables[kind].fromOpen + `
 			WHERE t.id IN (` + JoinIDs(ids) + `) AND t.status=` + SQLNormal
 		if kind == models.KindDrop {
 			query = `
