@@ -42,7 +42,7 @@ func tallyDrop(db *gorm.DB, id int64) (t models.DropTally, ok bool, err error) {
 
 // TallyDropsOfShard is TallyDrops for the drops of one shard.
 func (s *DB) TallyDropsOfShard(ctx context.Context, shard int, after int64, limit int) ([]models.DropTally, error) {
-	return tallyDrops(s.Read(ctx), Matching("d.id>? AND MOD(d.id,?)=?", after, s.shards, shard), limit)
+	return tallyDrops(s.Read(ctx), Matching("d.id>? AND MOD(d.id,?)=?", after, s.Shards(), shard), limit)
 }
 
 func tallyDrops(db *gorm.DB, where Conditions, limit int) ([]models.DropTally, error) {

@@ -83,7 +83,7 @@ func (s *DB) Tally(
 // TallyShard is Tally for the targets of one shard.
 func (s *DB) TallyShard(ctx context.Context, kind models.TargetKind, shard int, after int64, limit int,
 ) ([]models.TargetTally, error) {
-	return tally(s.Read(ctx), kind, Matching("t.id>? AND MOD(t.id,?)=?", after, s.shards, shard), limit)
+	return tally(s.Read(ctx), kind, Matching("t.id>? AND MOD(t.id,?)=?", after, s.Shards(), shard), limit)
 }
 
 // TallyOf is Tally for one target. ok is false if the target has no row.
