@@ -29,33 +29,6 @@ type OpenLikeVoid struct {
 
 const voidColumns = "id, user_id, requested_by, requested_at, liked_since, liked_until, reason, done_at"
 
-// lateLikes is longer than any request. For so long, a like can be accepted after its session has expired, and a
-// transaction can commit after it wrote the time of a like.
-const lateLikes = time.Minute
-
-// UseLikeClock makes the store compare the times of likes with a clock, instead of that of MySQL, which accepts the
-// likes of direct mode. It is called before the store is used.
-func (s *DB) UseLikeClock(clock models.LikeClock) { s.likeClock = clock }
-
-// LikeTime reads the clock by which likes are accepted. No other clock is compared with the times of likes: the clocks
-// of two machines may differ.
-func (s *DB) LikeTime(ctx context.Context) (earliest, latest time.Time, err error) {
-	if s.likeClock != nil {
-		return s.likeClock(ctx)
-	}
-	now, err := s.ServerTime(ctx)
-	return now.Add(-lateLikes), now, err // a transaction may have written an earlier time, and commit later
-}
-
-// ServerTime reads the clock of MySQL, to the millisecond.
-func (s *DB) ServerTime(ctx context.Context) (now time.Time, err error) {
-	const query = `SELECT CURRENT_TIMESTAMP(3)`
-	if err := s.Read(ctx).Raw(query).Scan(&now).Error; err != nil {
-		return now, fmt.Errorf("read the time of mysql: %w", err)
-	}
-	return now, nil
-}
-
 // LikesOver reports whether no further like of the request can be accepted. Those accepted earlier may be on their way.
 func (s *DB) LikesOver(ctx context.Context, v OpenLikeVoid) (bool, error) {
 	if v.LikedUntil == nil {
