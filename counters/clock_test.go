@@ -10,6 +10,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 // The clock of an API process may show anything: the times of events and of targets are Redis's, a fresh like is not
@@ -72,7 +73,7 @@ func TestClock_ofTheProcessDoesNotMatter(t *testing.T) {
 			require.WithinRange(t, time.UnixMilli(at), begin, end)
 			require.Equal(t, models.LikesApplied{}.Gaps, (&model{f: f}).applyWithGaps(t, t.Context(), shard),
 				"and MySQL takes every event")
-			users, err := f.store.LikerIDs(t.Context(), target, 0, 10)
+			users, err := likes.New(f.store).LikerIDs(t.Context(), target, 0, 10)
 			require.NoError(t, err)
 			require.Equal(t, []int64{1, 7, 8}, users)
 		})

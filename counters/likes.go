@@ -12,6 +12,7 @@ import (
 	"likewise/counters/rounds"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 // Outcome is the result of a call of the gate, for the metrics.
@@ -133,7 +134,7 @@ func (l *Likes) LikeStates(ctx context.Context, viewer int64, rows []models.Targ
 		}
 		states[i] = held.LikeState
 	}
-	liked, err := l.store.LikedBy(ctx, viewer, cold)
+	liked, err := likes.New(l.store).LikedBy(ctx, viewer, cold)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +166,7 @@ func (l *Likes) StatesOf(
 			states[held.target] = held.LikeState
 		}
 	}
-	stored, err := l.store.StatesOf(ctx, viewer, ask)
+	stored, err := likes.New(l.store).StatesOf(ctx, viewer, ask)
 	for target, state := range stored {
 		if held, ok := closed[target]; ok {
 			state = held

@@ -15,6 +15,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 // loader makes cold targets warm. Targets that are asked for while it works are loaded together: two queries and two
@@ -385,7 +386,7 @@ type likeLoading struct {
 }
 
 func (l likeLoading) sizes(ctx context.Context, targets []models.Target) (map[models.Target]int64, error) {
-	states, err := l.store.StatesOf(ctx, 0, targets)
+	states, err := likes.New(l.store).StatesOf(ctx, 0, targets)
 	sizes := make(map[models.Target]int64, len(states))
 	for target, state := range states {
 		sizes[target] = state.Count
@@ -394,7 +395,7 @@ func (l likeLoading) sizes(ctx context.Context, targets []models.Target) (map[mo
 }
 
 func (l likeLoading) read(ctx context.Context, targets []models.Target) (placing, error) {
-	users, err := l.store.LikersOf(ctx, targets)
+	users, err := likes.New(l.store).LikersOf(ctx, targets)
 	return func(ctx context.Context, p pipe, some []load, token string) []func() (bool, error) {
 		placed := map[models.Target]func() (bool, error){}
 		small := slices.DeleteFunc(slices.Clone(some), func(one load) bool {
@@ -472,7 +473,7 @@ func (l likeLoading) large(
 		if err := keep(0); err != nil {
 			return err
 		}
-		page, err := l.store.LikerIDs(ctx, target, after, largePage)
+		page, err := likes.New(l.store).LikerIDs(ctx, target, after, largePage)
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"likewise/models"
+	"likewise/models/likes"
 )
 
 // After any sequence of actions of users and the janitor, the gate's replies, sets and counts must equal those of a
@@ -79,7 +80,7 @@ func TestGate_agreesWithAModel(t *testing.T) {
 		})
 		for _, target := range targets {
 			m.apply(rt, ctx, target.Shard(shards))
-			users, err := f.store.LikerIDs(ctx, target, 0, 10_000)
+			users, err := likes.New(f.store).LikerIDs(ctx, target, 0, 10_000)
 			require.NoError(rt, err)
 			require.ElementsMatch(rt, slices.Collect(maps.Keys(m.likes[target])), users)
 		}
@@ -189,7 +190,7 @@ func (m *model) applyWithGaps(t require.TestingT, ctx context.Context, shard int
 			}
 		}
 	}
-	applied, err := m.f.store.ApplyLikes(ctx, records)
+	applied, err := likes.New(m.f.store).ApplyLikes(ctx, records)
 	require.NoError(t, err)
 	require.NoError(t, outbox.Trim(ctx, runs[len(runs)-1].Pos))
 	return applied.Gaps
@@ -200,7 +201,7 @@ func (m *model) reopen(rt *rapid.T, ctx context.Context, shard int) {
 	require.NoError(rt, m.f.plain.HDel(ctx, shardKey(shard), "epoch").Err())
 	outbox, err := m.f.redis.HoldOutbox(ctx, shard, "model", time.Minute)
 	require.NoError(rt, err)
-	epoch, err := m.f.store.NextEpoch(ctx, shard, 0)
+	epoch, err := likes.New(m.f.store).NextEpoch(ctx, shard, 0)
 	require.NoError(rt, err)
 	_, err = outbox.Seal(ctx, epoch)
 	require.NoError(rt, err)

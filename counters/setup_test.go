@@ -22,6 +22,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -118,7 +119,7 @@ func newForum(t testing.TB) *forum {
 	f := newForumOn(t, r)
 	f.plain = plain
 	for shard := range shards {
-		epoch, err := f.store.NextEpoch(t.Context(), shard, 0)
+		epoch, err := likes.New(f.store).NextEpoch(t.Context(), shard, 0)
 		require.NoError(t, err)
 		openShard(t, r, shard, epoch)
 		f.epochs = append(f.epochs, epoch)
@@ -164,7 +165,7 @@ func (f *forum) comment(t testing.TB, on models.Target) models.Target {
 func (f *forum) inMySQL(t testing.TB, target models.Target, users ...int64) {
 	t.Helper()
 	for _, user := range users {
-		_, err := f.store.SetLike(t.Context(), target, user, true)
+		_, err := likes.New(f.store).SetLike(t.Context(), target, user, true)
 		require.NoError(t, err)
 	}
 }

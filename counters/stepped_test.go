@@ -13,6 +13,7 @@ import (
 	"likewise/internal/servers"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/likes"
 )
 
 // stepped is a server whose time of day can be set.
@@ -59,7 +60,7 @@ func newSteppedForum(t testing.TB) (*forum, *stepped) {
 	f := newForumOn(t, r)
 	f.plain = plain
 	for shard := range shards {
-		epoch, err := f.store.NextEpoch(t.Context(), shard, 0)
+		epoch, err := likes.New(f.store).NextEpoch(t.Context(), shard, 0)
 		require.NoError(t, err)
 		openShard(t, r, shard, epoch)
 	}

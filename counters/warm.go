@@ -12,6 +12,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 // EachWarm calls fn with batches of at most 500 warm targets of all shards, until fn fails. As with SCAN, it may miss a
@@ -213,7 +214,7 @@ func (r *Redis) Cool(
 // Forget makes a target cold if MySQL has everything of it: its last change is at or before the watermark, and its
 // shard has no gap and no dead letter, whose events only the gate may still know. It reports whether it did.
 func (r *Redis) Forget(ctx context.Context, store *db.DB, target models.Target) (bool, error) {
-	state, err := store.ShardState(ctx, target.Shard(r.shards))
+	state, err := likes.New(store).ShardState(ctx, target.Shard(r.shards))
 	if err != nil || !state.Whole() {
 		return false, err
 	}

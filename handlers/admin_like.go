@@ -8,7 +8,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/models"
-	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 // givenLikeJSON is a like as moderators see it, even if the target is deleted or gone.
@@ -40,7 +40,7 @@ func (s *Server) listGivenLikes(c *fiber.Ctx) error {
 	return replyList(s, c, listing[models.GivenLike, givenLikeJSON]{
 		name: ofUser("given-likes:"+string(kind), id),
 		read: func(ctx context.Context, at position) ([]models.GivenLike, *models.ListKey, error) {
-			return all(s.store.LikesGiven(ctx, kind, id, at.id(), at.limit))
+			return all(s.likes.LikesGiven(ctx, kind, id, at.id(), at.limit))
 		},
 		key:  func(l *models.GivenLike) models.ListKey { return models.ListKey{ID: l.RowID} },
 		show: each(func(l *models.GivenLike) givenLikeJSON { return newGivenLikeJSON(kind, l) }),
@@ -75,7 +75,7 @@ type likeVoidJSON struct {
 	DoneAt      *time.Time `json:"done_at"`
 }
 
-func newLikeVoidJSON(v *db.LikeVoid) likeVoidJSON {
+func newLikeVoidJSON(v *likes.LikeVoid) likeVoidJSON {
 	return likeVoidJSON{
 		ID: v.ID, UserID: v.UserID, Reason: v.Reason, RequestedBy: v.RequestedBy, RequestedAt: v.RequestedAt,
 		Since: v.LikedSince, Until: v.LikedUntil, DoneAt: v.DoneAt,
@@ -89,7 +89,7 @@ func (s *Server) voidLikes(c *fiber.Ctx) error {
 		return err
 	}
 	var since, until *string
-	v := db.LikeVoid{UserID: id, RequestedBy: viewerID(c)}
+	v := likes.LikeVoid{UserID: id, RequestedBy: viewerID(c)}
 	if err := decode(c, fields{"reason": lineOf{&v.Reason}, "since": &since, "until": &until}); err != nil {
 		return err
 	}
@@ -99,14 +99,14 @@ func (s *Server) voidLikes(c *fiber.Ctx) error {
 	if v.LikedUntil, err = timeOf("until", until); err != nil {
 		return err
 	}
-	if err := s.store.VoidLikes(c.UserContext(), &v); err != nil {
+	if err := s.likes.VoidLikes(c.UserContext(), &v); err != nil {
 		return err
 	}
 	return s.replyRequestedVoid(c, &v)
 }
 
 // replyRequestedVoid answers 202: the cron job "void" carries the request out.
-func (s *Server) replyRequestedVoid(c *fiber.Ctx, v *db.LikeVoid) error {
+func (s *Server) replyRequestedVoid(c *fiber.Ctx, v *likes.LikeVoid) error {
 	c.Location("/v1/admin/like-voids/" + strconv.FormatInt(v.ID, 10))
 	return s.replyLikeVoid(c.Status(fiber.StatusAccepted), v)
 }
@@ -130,15 +130,15 @@ func (s *Server) readLikeVoid(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	v, err := s.store.LikeVoid(c.UserContext(), id)
+	v, err := s.likes.LikeVoid(c.UserContext(), id)
 	if err != nil {
 		return err
 	}
 	return s.replyLikeVoid(c, v)
 }
 
-func (s *Server) replyLikeVoid(c *fiber.Ctx, v *db.LikeVoid) error {
-	left, err := s.store.LikesLeft(c.UserContext(), *v)
+func (s *Server) replyLikeVoid(c *fiber.Ctx, v *likes.LikeVoid) error {
+	left, err := s.likes.LikesLeft(c.UserContext(), *v)
 	if err != nil {
 		return err
 	}

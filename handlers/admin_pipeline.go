@@ -88,7 +88,7 @@ const deskWait = time.Second
 // readPipeline shows the state of every shard.
 func (s *Server) readPipeline(c *fiber.Ctx) error {
 	ctx := c.UserContext()
-	letters, err := s.store.DeadLetters(ctx)
+	letters, err := s.likes.DeadLetters(ctx)
 	if err != nil {
 		return err
 	}
@@ -96,11 +96,11 @@ func (s *Server) readPipeline(c *fiber.Ctx) error {
 	if !s.desk.Gated() {
 		return c.JSON(out)
 	}
-	states, err := s.store.ShardStates(ctx)
+	states, err := s.likes.ShardStates(ctx)
 	if err != nil {
 		return err
 	}
-	failures, err := s.store.ShardFailures(ctx)
+	failures, err := s.likes.ShardFailures(ctx)
 	if err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func (s *Server) listDeadLetters(c *fiber.Ctx) error {
 	return replyList(s, c, listing[models.DeadLetter, letterJSON]{
 		name: "dead-letters:" + status,
 		read: func(ctx context.Context, at position) ([]models.DeadLetter, *models.ListKey, error) {
-			return all(s.store.ListDeadLetters(ctx, status == "resolved", at.id(), at.limit))
+			return all(s.likes.ListDeadLetters(ctx, status == "resolved", at.id(), at.limit))
 		},
 		key:  (*models.DeadLetter).Key,
 		show: each(newLetterJSON),
@@ -239,7 +239,7 @@ func (s *Server) retryDeadLetter(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	letter, err := s.store.DeadLetter(c.UserContext(), id)
+	letter, err := s.likes.DeadLetter(c.UserContext(), id)
 	if err != nil {
 		return err
 	}
@@ -249,13 +249,13 @@ func (s *Server) retryDeadLetter(c *fiber.Ctx) error {
 			return err
 		}
 		if step, begun := db.Step(c.UserContext(), "begin"); !begun {
-			if err := s.store.BeginRetry(step, viewerID(c), id, reason, len(events)); err != nil {
+			if err := s.likes.BeginRetry(step, viewerID(c), id, reason, len(events)); err != nil {
 				return err
 			}
 		}
 		if err := s.reassert(c.UserContext(), letter.Shard, events, first); err != nil {
 			s.logOutcome(c, func(ctx context.Context) error {
-				return s.store.FailRetry(db.Aside(ctx), viewerID(c), id, reason)
+				return s.likes.FailRetry(db.Aside(ctx), viewerID(c), id, reason)
 			})
 			return err
 		}
@@ -285,7 +285,7 @@ func (s *Server) discardDeadLetter(c *fiber.Ctx) error {
 }
 
 func (s *Server) resolveDeadLetter(c *fiber.Ctx, id int64, how models.LetterFate, reason string) error {
-	letter, err := s.store.ResolveDeadLetter(c.UserContext(), viewerID(c), id, how, reason)
+	letter, err := s.likes.ResolveDeadLetter(c.UserContext(), viewerID(c), id, how, reason)
 	if err != nil {
 		return err
 	}
@@ -427,7 +427,7 @@ func (s *Server) reconcile(c *fiber.Ctx) error {
 			step = ctx // nothing to repair: the log entry completes the request
 		}
 		if !begun {
-			if err := s.store.LogReconcile(step, act, found); err != nil {
+			if err := s.likes.LogReconcile(step, act, found); err != nil {
 				return err
 			}
 		}
@@ -435,7 +435,7 @@ func (s *Server) reconcile(c *fiber.Ctx) error {
 			found, compared, next, err = s.compare(ctx, asked, max(1, compared), true)
 			if err != nil {
 				s.logOutcome(c, func(ctx context.Context) error {
-					return s.store.LogReconciled(db.Aside(ctx), act, found, true)
+					return s.likes.LogReconciled(db.Aside(ctx), act, found, true)
 				})
 				return pipelineError(err)
 			}
@@ -449,7 +449,7 @@ func (s *Server) reconcile(c *fiber.Ctx) error {
 			if err := answer(); err != nil {
 				return err
 			}
-			s.logOutcome(c, func(ctx context.Context) error { return s.store.LogReconciled(ctx, act, found, false) })
+			s.logOutcome(c, func(ctx context.Context) error { return s.likes.LogReconciled(ctx, act, found, false) })
 		}
 	}
 	return c.JSON(out)

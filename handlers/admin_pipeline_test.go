@@ -14,6 +14,7 @@ import (
 	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/likes"
 	"likewise/workers"
 )
 
@@ -312,7 +313,8 @@ func TestDeadLetters_areRetriedAsTheGateHasItNow(t *testing.T) {
 	act(409, bobs, "retry")
 	act(409, bobs, "discard")
 	d.settle()
-	if ids, err := d.store.LikerIDs(t.Context(), target, 0, 10); err != nil || !slices.Equal(ids, []int64{bob.ID}) {
+	if ids, err := likes.New(d.store).LikerIDs(t.Context(), target, 0, 10); err != nil || !slices.Equal(ids,
+		[]int64{bob.ID}) {
 		t.Errorf("likers: %v, %v; want bob", ids, err)
 	}
 	act(200, record, "retry")
@@ -328,7 +330,7 @@ func TestDeadLetters_areRetriedAsTheGateHasItNow(t *testing.T) {
 			t.Errorf("%q: %d letters, want %d", query, len(list), want)
 		}
 	}
-	if n, err := d.store.DeadLetters(t.Context()); err != nil || n != 0 {
+	if n, err := likes.New(d.store).DeadLetters(t.Context()); err != nil || n != 0 {
 		t.Errorf("%d letters wait, %v", n, err)
 	}
 	// One retry of a cold target failed; that of an unreadable letter was not begun.
@@ -515,7 +517,7 @@ func TestPipeline_showsItsState(t *testing.T) {
 	d.must(t, 200, d.account(t), "PUT", fmt.Sprintf("/v1/posts/%d/like", p.ID), nil)
 	d.settle()
 	d.letter(t, 3, 1, "noise")
-	if err := d.store.NoteFailure(t.Context(), []int{2, 5}, models.StageRelay, "worker-1:1",
+	if err := likes.New(d.store).NoteFailure(t.Context(), []int{2, 5}, models.StageRelay, "worker-1:1",
 		errors.New("kafka is away")); err != nil {
 		t.Fatal(err)
 	}

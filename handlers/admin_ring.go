@@ -7,7 +7,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/models"
-	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 // ringJSON is a suspected like ring with its evidence.
@@ -89,7 +89,7 @@ func (s *Server) voidLikeRing(c *fiber.Ctx) error {
 	return replyRingVoids(c, voids)
 }
 
-func replyRingVoids(c *fiber.Ctx, voids []db.LikeVoid) error {
+func replyRingVoids(c *fiber.Ctx, voids []likes.LikeVoid) error {
 	out := likeVoidsJSON{make([]likeVoidJSON, len(voids))}
 	for i := range voids {
 		out.Items[i] = newLikeVoidJSON(&voids[i])

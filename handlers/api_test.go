@@ -25,6 +25,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 	"likewise/models/webhooks"
 	"likewise/workers"
 )
@@ -46,7 +47,7 @@ var modes = []mode{
 	{"direct", func(_ *testing.T, store, _ *db.DB) parts {
 		metrics := workers.NewMetrics()
 		return parts{
-			likes: store, ids: counters.NewIDs(nil, store), desk: workers.NewDesk(store, nil, nil),
+			likes: likes.New(store), ids: counters.NewIDs(nil, store), desk: workers.NewDesk(store, nil, nil),
 			releaser: workers.NewReleaser(store, nil, nil, metrics), settle: func() {},
 		}
 	}},
@@ -135,7 +136,7 @@ func serve(t *testing.T, store *db.DB, changes ...func(*handlers.Config)) *api {
 	t.Helper()
 	log := &logBuffer{}
 	config := handlers.Config{
-		Store: store, Likes: store, IDs: counters.NewIDs(nil, store), Desk: workers.NewDesk(store, nil, nil),
+		Store: store, Likes: likes.New(store), IDs: counters.NewIDs(nil, store), Desk: workers.NewDesk(store, nil, nil),
 		Registry: prometheus.NewRegistry(),
 		Logger:   slog.New(slog.NewJSONHandler(log, nil)), PublicURL: "https://forum.example",
 	}

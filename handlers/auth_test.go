@@ -10,6 +10,7 @@ import (
 	"likewise/internal/servers"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/likes"
 )
 
 // clock is a clock that a test sets.
@@ -65,7 +66,7 @@ func TestSession_outlivesMySQL(t *testing.T) {
 	}
 	store := openStore(t, dsn)
 	var ahead clock
-	warm := scriptedLikes{store,
+	warm := scriptedLikes{likes.New(store),
 		func(context.Context) (models.LikeState, error) { return models.LikeState{Liked: true, Count: 1}, nil }}
 	a := serve(t, store, func(c *handlers.Config) { c.Now, c.Likes = ahead.now, warm })
 	ada, bob := a.account(t), a.account(t)

@@ -8,6 +8,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/likes"
 )
 
 // gate records its calls.
@@ -24,7 +25,7 @@ func (g *gate) CloseTargets(_ context.Context, targets []models.Target) error {
 func newGated(t *testing.T, g *gate) *api {
 	t.Helper()
 	store := openStore(t, testkit.Database(t))
-	return serve(t, store, behindGate(store, g))
+	return serve(t, store, behindGate(likes.New(store), g))
 }
 
 func targetOf(content any) models.Target {

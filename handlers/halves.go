@@ -245,7 +245,7 @@ func (s *Server) likesOf(c *fiber.Ctx, h *halves) ([]models.LikeState, error) {
 	if h.rows == justCreated || len(rows) == 0 {
 		return likes, nil
 	}
-	states, err := s.likes.LikeStates(c.UserContext(), viewerID(c), rows)
+	states, err := s.gate.LikeStates(c.UserContext(), viewerID(c), rows)
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 const (
@@ -299,7 +300,7 @@ func (s *Server) repeatBan(c *fiber.Ctx) error {
 }
 
 func (s *Server) repeatVoid(c *fiber.Ctx) error {
-	v, err := s.store.LikeVoid(c.UserContext(), madeID(c))
+	v, err := s.likes.LikeVoid(c.UserContext(), madeID(c))
 	if err != nil {
 		return err
 	}
@@ -307,9 +308,9 @@ func (s *Server) repeatVoid(c *fiber.Ctx) error {
 }
 
 func (s *Server) repeatRingVoids(c *fiber.Ctx) error {
-	voids := []db.LikeVoid{}
+	voids := []likes.LikeVoid{}
 	for _, id := range db.Made(c.UserContext()) {
-		v, err := s.store.LikeVoid(c.UserContext(), id)
+		v, err := s.likes.LikeVoid(c.UserContext(), id)
 		if err != nil {
 			return err
 		}
@@ -323,7 +324,7 @@ func (s *Server) repeatLetter(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	letter, err := s.store.DeadLetter(c.UserContext(), id)
+	letter, err := s.likes.DeadLetter(c.UserContext(), id)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models"
-	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 func key(k string) header { return header{"Idempotency-Key", k} }
@@ -328,7 +328,7 @@ func TestIdempotency_repeatedLoginNeedsThePasswordOfNow(t *testing.T) {
 func TestIdempotency_answersThoughTheAnswerFailed(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.Database(t))
-	broken := brokenLikes{store, &atomic.Bool{}}
+	broken := brokenLikes{likes.New(store), &atomic.Bool{}}
 	a := serve(t, store, func(c *handlers.Config) { c.Likes = broken })
 	ada := a.account(t)
 	p := a.newPost(t, ada)
@@ -344,7 +344,7 @@ func TestIdempotency_answersThoughTheAnswerFailed(t *testing.T) {
 
 // brokenLikes fails to read likes while it is set to fail, so that no post can be shown.
 type brokenLikes struct {
-	*db.DB
+	*likes.Store
 	fail *atomic.Bool
 }
 
@@ -353,7 +353,7 @@ func (b brokenLikes) LikeStates(ctx context.Context, viewer int64,
 	if b.fail.Load() {
 		return nil, errors.New("broken")
 	}
-	return b.DB.LikeStates(ctx, viewer, rows)
+	return likes.New(b.DB).LikeStates(ctx, viewer, rows)
 }
 
 // The table alone reveals neither texts, tokens nor passwords, nor a fast way to guess passwords. The length of a row

@@ -34,7 +34,7 @@ func (s *Server) setLike(kind models.TargetKind, liked bool) fiber.Handler {
 				return err
 			}
 		}
-		state, err := s.likes.SetLike(c.UserContext(), target, viewerID(c), liked)
+		state, err := s.gate.SetLike(c.UserContext(), target, viewerID(c), liked)
 		if err != nil {
 			return err
 		}
@@ -64,7 +64,7 @@ func (s *Server) readLikes(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	states, err := s.likes.StatesOf(c.UserContext(), viewerID(c), targets)
+	states, err := s.gate.StatesOf(c.UserContext(), viewerID(c), targets)
 	if err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (s *Server) listLikers(kind models.TargetKind) fiber.Handler {
 		return replyList(s, c, listing[models.Liker, likerJSON]{
 			name: "likers:" + string(kind) + "=" + strconv.FormatInt(id, 10),
 			read: func(ctx context.Context, at position) ([]models.Liker, *models.ListKey, error) {
-				return s.store.Likers(ctx, viewerID(c), models.Target{Kind: kind, ID: id}, at.id(), at.limit)
+				return s.likes.Likers(ctx, viewerID(c), models.Target{Kind: kind, ID: id}, at.id(), at.limit)
 			},
 			key:  func(l *models.Liker) models.ListKey { return models.ListKey{ID: l.RowID} },
 			show: each(func(l *models.Liker) likerJSON { return likerJSON{s.author(l.Author), l.CreatedAt} }),

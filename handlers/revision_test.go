@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"likewise/models"
+	"likewise/models/likes"
 )
 
 func TestRevisions_oneForEachSuccessfulEdit(t *testing.T) {
@@ -157,7 +158,7 @@ func TestRestore_keepsEveryLike(t *testing.T) {
 		}
 		a.settle()
 		for _, target := range []models.Target{targetOf(p), targetOf(c)} {
-			tally, ok, err := a.store.TallyOf(t.Context(), target)
+			tally, ok, err := likes.New(a.store).TallyOf(t.Context(), target)
 			if err != nil || !ok || tally.Likes != tally.LikeRows {
 				t.Errorf("%s has likes_count %d and %d rows, %v", target, tally.Likes, tally.LikeRows, err)
 			}

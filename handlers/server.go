@@ -36,6 +36,7 @@ import (
 	"likewise/images"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 	"likewise/models/moderation"
 	"likewise/models/privacy"
 	"likewise/models/reader"
@@ -124,7 +125,8 @@ type Server struct {
 	privacy     *privacy.Store
 	reader      *reader.Store
 	webhooks    *webhooks.Store
-	likes       Likes
+	likes       *likes.Store
+	gate        Likes
 	stock       stock
 	desk        Desk
 	now         func() time.Time
@@ -187,7 +189,7 @@ func New(c Config) (*Server, error) {
 	s := &Server{
 		store: c.Store, moderation: moderation.New(c.Store), privacy: privacy.New(c.Store),
 		reader: reader.New(c.Store), webhooks: webhooks.New(c.Store),
-		likes: c.Likes, desk: c.Desk, now: c.Now, log: c.Logger, timeout: c.Timeout,
+		likes: likes.New(c.Store), gate: c.Likes, desk: c.Desk, now: c.Now, log: c.Logger, timeout: c.Timeout,
 		passwords: signin.NewPasswords(), cursors: cursors{c.Store.CursorKey()}, cors: cors{c.Origins, c.Local},
 		limits: limits{c.Limiter, c.LimitFactor, c.Now}, proxies: c.TrustedProxies,
 		images: c.Images, imageMaker: c.MakeImage, imageRoom: c.Room, uploads: newUploads(placesOfOne(c)),

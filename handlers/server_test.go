@@ -18,13 +18,13 @@ import (
 	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models"
-	"likewise/models/db"
+	"likewise/models/likes"
 	"likewise/workers"
 )
 
 // scriptedLikes is the store with a SetLike that the test defines.
 type scriptedLikes struct {
-	*db.DB
+	*likes.Store
 	setLike func(ctx context.Context) (models.LikeState, error)
 }
 
@@ -37,7 +37,10 @@ func newScripted(t *testing.T,
 	setLike func(context.Context) (models.LikeState, error), changes ...func(*handlers.Config)) *api {
 	t.Helper()
 	store, sent := openRecorded(t, testkit.Database(t))
-	a := serve(t, store, append(changes, func(c *handlers.Config) { c.Likes = scriptedLikes{store, setLike} })...)
+	a := serve(t, store, append(changes, func(c *handlers.Config) {
+		c.Likes = scriptedLikes{likes.New(store),
+			setLike}
+	})...)
 	a.sent = sent
 	return a
 }
@@ -341,7 +344,7 @@ func TestShutdown_endsAtItsDeadline(t *testing.T) {
 func TestServe_afterShutdownReturns(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.Database(t))
-	server, err := handlers.New(handlers.Config{Store: store, Likes: store, IDs: counters.NewIDs(nil, store),
+	server, err := handlers.New(handlers.Config{Store: store, Likes: likes.New(store), IDs: counters.NewIDs(nil, store),
 		Desk: workers.NewDesk(store, nil, nil), Registry: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
@@ -361,7 +364,7 @@ func TestServe_afterShutdownReturns(t *testing.T) {
 func TestNew_refusesIncompleteConfigs(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.Database(t))
-	whole := handlers.Config{Store: store, Likes: store, IDs: counters.NewIDs(nil, store),
+	whole := handlers.Config{Store: store, Likes: likes.New(store), IDs: counters.NewIDs(nil, store),
 		Desk: workers.NewDesk(store, nil, nil), Registry: prometheus.NewRegistry()}
 	for name, spoil := range map[string]func(*handlers.Config){
 		"no store":         func(c *handlers.Config) { c.Store = nil },

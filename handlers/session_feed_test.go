@@ -14,6 +14,7 @@ import (
 	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/likes"
 	"likewise/models/privacy"
 )
 
@@ -79,7 +80,7 @@ func TestSessions_changesReachEveryProcess(t *testing.T) {
 	store := openStore(t, testkit.Database(t))
 	here := serve(t, store)
 	there := serve(t, store, func(c *handlers.Config) { // as behind the gate, where likes do not look at blocks again
-		c.Likes = scriptedLikes{store, func(context.Context) (models.LikeState, error) {
+		c.Likes = scriptedLikes{likes.New(store), func(context.Context) (models.LikeState, error) {
 			return models.LikeState{Liked: true, Count: 1}, nil
 		}}
 	})

@@ -58,7 +58,7 @@ func (s *Server) readCounts(ctx context.Context, targets []models.Target) (map[m
 	for i, a := range found {
 		rows[i] = models.TargetCount{Target: a.Target, Count: a.Likes}
 	}
-	likes, err := s.likes.LikeStates(ctx, 0, rows)
+	likes, err := s.gate.LikeStates(ctx, 0, rows)
 	if err != nil {
 		return nil, err
 	}

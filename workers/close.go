@@ -9,18 +9,21 @@ import (
 	"likewise/counters"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 // Closer closes deleted targets in the gate. A deleting process closes them at once; the Closer finishes for processes
 // that died before. Several Closers at once do the same work twice. A target that is restored in between opens again on
 // its next like.
 type Closer struct {
-	store   *db.DB
+	store   *likes.Store
 	targets counters.Targets
 }
 
 // NewCloser returns a Closer.
-func NewCloser(store *db.DB, targets counters.Targets) *Closer { return &Closer{store, targets} }
+func NewCloser(store *db.DB, targets counters.Targets) *Closer {
+	return &Closer{likes.New(store), targets}
+}
 
 const (
 	runMargin   = 5 * time.Second // before its deadline, at which a run ends

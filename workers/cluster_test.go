@@ -18,6 +18,7 @@ import (
 	"likewise/internal/servers"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/likes"
 )
 
 // startCluster starts a Redis Cluster of two nodes, each with half of the slots.
@@ -232,7 +233,7 @@ func TestPipeline_runsOnARedisCluster(t *testing.T) {
 	}
 	assert.Empty(t, p.verify(false))
 	epochs := map[int64]int{}
-	shards, err := p.store.ShardStates(t.Context())
+	shards, err := likes.New(p.store).ShardStates(t.Context())
 	require.NoError(t, err)
 	for _, s := range shards {
 		epochs[s.Applied.Epoch]++

@@ -9,6 +9,7 @@ import (
 	"likewise/counters"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 // Cool evicts a target from Redis, and waits until it may: MySQL has all of the target, and its shard is whole. If
@@ -45,7 +46,7 @@ func coolNow(ctx context.Context, r *counters.Redis, store *db.DB, target models
 	if !states[shard].Open {
 		return false, fmt.Errorf("shard %d: %w", shard, counters.ErrShardClosed)
 	}
-	state, err := store.ShardState(ctx, shard)
+	state, err := likes.New(store).ShardState(ctx, shard)
 	if err != nil {
 		return false, err
 	}

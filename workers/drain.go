@@ -7,6 +7,7 @@ import (
 	"likewise/counters"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 // Drain closes the gate of a site that is draining, and waits until every like that it accepted is in MySQL. As Flush
@@ -20,7 +21,7 @@ func Drain(ctx context.Context, r *counters.Redis, store *db.DB) error {
 	if err != nil {
 		return err
 	}
-	states, err := store.ShardStates(ctx)
+	states, err := likes.New(store).ShardStates(ctx)
 	if err != nil {
 		return fmt.Errorf("drain: %w", err)
 	}

@@ -17,6 +17,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 // switchTo changes the mode of the site, step by step.
@@ -56,7 +57,7 @@ func (p *pipeline) hold() *counters.Outbox {
 // applyOpened applies the first event of an epoch of shard 6.
 func (p *pipeline) applyOpened(epoch int64, after models.Position) {
 	p.t.Helper()
-	_, err := p.store.ApplyLikes(context.Background(), []models.LikeRecord{{Shard: 6,
+	_, err := likes.New(p.store).ApplyLikes(context.Background(), []models.LikeRecord{{Shard: 6,
 		Pos: models.Position{Epoch: epoch}, Events: []models.Event{{Type: models.ShardOpened, After: after}}}})
 	require.NoError(p.t, err)
 }
@@ -188,7 +189,7 @@ func TestRelay_finishesNoOpeningAfterTheGateWasClosed(t *testing.T) {
 			t.Parallel()
 			p := setup(t)
 			relay, outbox := NewRelay(p.redis, p.store, p.kafka, p.metrics), p.hold()
-			epoch, err := p.store.NextEpoch(t.Context(), 6, 0)
+			epoch, err := likes.New(p.store).NextEpoch(t.Context(), 6, 0)
 			require.NoError(t, err)
 			p.switchTo(modes[0])
 			_, err = p.redis.CloseShards(t.Context())
@@ -211,9 +212,9 @@ func TestRelay_finishesNoOpeningAfterTheGateWasClosed(t *testing.T) {
 func (p *pipeline) direct(target models.Target) {
 	p.t.Helper()
 	p.switchTo(models.LikesDraining, models.LikesDirect)
-	_, err := p.store.SetLike(context.Background(), target, 1, false)
+	_, err := likes.New(p.store).SetLike(context.Background(), target, 1, false)
 	require.NoError(p.t, err)
-	_, err = p.store.SetLike(context.Background(), target, 2, true)
+	_, err = likes.New(p.store).SetLike(context.Background(), target, 2, true)
 	require.NoError(p.t, err)
 	p.switchTo(models.LikesGated)
 }
@@ -228,7 +229,7 @@ func TestRelay_evictsAllAfterDirectMode(t *testing.T) {
 	p.flush()
 	stop()
 	p.direct(target)
-	state, err := p.store.ShardState(t.Context(), 6)
+	state, err := likes.New(p.store).ShardState(t.Context(), 6)
 	require.NoError(t, err)
 	p.work()
 	testkit.Eventually(t, patience, func() (bool, string) {
@@ -276,7 +277,7 @@ func TestRelay_logsThatItEvictsTargetsOfAShardWithAGap(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
 	target := p.holed()
-	_, err := p.store.ApplyLikes(t.Context(), []models.LikeRecord{p.runOf(target, 4)})
+	_, err := likes.New(p.store).ApplyLikes(t.Context(), []models.LikeRecord{p.runOf(target, 4)})
 	require.NoError(t, err)
 	p.closeShard(6)
 	var logged bytes.Buffer

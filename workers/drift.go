@@ -9,6 +9,7 @@ import (
 	"likewise/counters"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 // DriftWatch compares a page of posts, comments and drops at a time, in an endless loop, so that a metric shows
@@ -50,7 +51,7 @@ func (w *DriftWatch) Watch(ctx context.Context) (differences int, err error) {
 	for _, kind := range []models.TargetKind{models.KindPost, models.KindComment, models.KindDrop} {
 		after, begun := w.after[kind]
 		if !begun {
-			last, err := w.verifier.store.LastID(ctx, kind)
+			last, err := likes.New(w.verifier.store.DB).LastID(ctx, kind)
 			if err != nil {
 				return differences, err
 			}

@@ -9,6 +9,7 @@ import (
 	"likewise/counters"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 // Behind is a shard whose watermark is behind the last event that the gate accepted, a closed one or one that cannot be
@@ -85,7 +86,7 @@ func flushShards(
 	var goals []counters.ShardInfo // as of the first time that a shard could be read, and was open if it must be
 	known := map[int]bool{}
 	err := await(ctx, func() (unknown []Behind, err error) {
-		states, err := store.ShardStates(ctx)
+		states, err := likes.New(store).ShardStates(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -120,7 +121,7 @@ func FlushWhole(ctx context.Context, r *counters.Redis, store *db.DB) error {
 		return err
 	}
 	return await(ctx, func() (behind []Behind, err error) {
-		states, err := store.ShardStates(ctx)
+		states, err := likes.New(store).ShardStates(ctx)
 		for _, s := range states {
 			if !s.Whole() {
 				behind = append(
@@ -163,7 +164,7 @@ func unflushed(
 	store *db.DB,
 	goals []counters.ShardInfo,
 ) ([]Behind, error) {
-	states, err := store.ShardStates(ctx)
+	states, err := likes.New(store).ShardStates(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 // closeShard makes a shard look as after a restart of Redis: it was opened on another server.
@@ -247,7 +248,7 @@ func TestReconciler_readsWhatWasChangedSinceTheGap(t *testing.T) {
 	p.flush()
 	require.Equal(t, 1, p.openGaps())
 	targets := []models.Target{before, changed}
-	gaps, err := p.store.OpenGaps(t.Context(), 6)
+	gaps, err := likes.New(p.store).OpenGaps(t.Context(), 6)
 	require.NoError(t, err)
 	read, err := p.redis.ChangedAfter(t.Context(), targets, gaps.After)
 	require.NoError(t, err)
@@ -610,7 +611,7 @@ func TestRelay_forgetsWhatRedisLostAtASecondAttempt(t *testing.T) {
 	p.set(target, 1, true)
 	p.flush()
 	stop()
-	_, err := p.store.ApplyLikes(t.Context(), []models.LikeRecord{p.runOf(target, 2)})
+	_, err := likes.New(p.store).ApplyLikes(t.Context(), []models.LikeRecord{p.runOf(target, 2)})
 	require.NoError(t, err)
 	p.closeShard(6)
 	relay := NewRelay(p.redis, p.store, p.kafka, p.metrics)
@@ -668,7 +669,7 @@ func (p *pipeline) refuseDevils() {
 // runOf returns the record of a run of likes of a target in shard 6, at the position after the watermark.
 func (p *pipeline) runOf(target models.Target, users ...int64) models.LikeRecord {
 	p.t.Helper()
-	state, err := p.store.ShardState(context.Background(), 6)
+	state, err := likes.New(p.store).ShardState(context.Background(), 6)
 	require.NoError(p.t, err)
 	var events []models.Event
 	for _, user := range users {
@@ -691,11 +692,11 @@ func TestLikeWriter_isolatesOneLikeOfARun(t *testing.T) {
 	rest := [][]models.LikeRecord{{run}}
 	for range 3 {
 		first, second := halve(rest[0])
-		if _, err := p.store.ApplyLikes(t.Context(), first); err != nil {
+		if _, err := likes.New(p.store).ApplyLikes(t.Context(), first); err != nil {
 			require.True(t, db.IsBadData(err), "%v", err)
 			second = first
 		}
-		state, err := p.store.ShardState(t.Context(), 6)
+		state, err := likes.New(p.store).ShardState(t.Context(), 6)
 		require.NoError(t, err)
 		require.True(t, run.Pos.After(state.Applied), "the run is not applied yet")
 		if rest[0] = second; !divisible(second) {
@@ -706,11 +707,11 @@ func TestLikeWriter_isolatesOneLikeOfARun(t *testing.T) {
 	require.True(t, writer.apply(t.Context(), []models.LikeRecord{run}), "read twice")
 
 	assert.Equal(t, []int64{1, 2, 4, 5}, p.likers(target))
-	state, err := p.store.ShardState(t.Context(), 6)
+	state, err := likes.New(p.store).ShardState(t.Context(), 6)
 	require.NoError(t, err)
 	assert.Equal(t, run.Pos, state.Applied)
 	assert.Zero(t, state.OpenGaps)
-	letters, err := p.store.ListDeadLetters(t.Context(), false, 0, 10)
+	letters, err := likes.New(p.store).ListDeadLetters(t.Context(), false, 0, 10)
 	require.NoError(t, err)
 	require.Len(t, letters, 1)
 	assert.Equal(t, run.Pos, letters[0].Pos)
@@ -731,11 +732,11 @@ func TestLikeWriter_partsOfARunHaveTheLastEventOfAUser(t *testing.T) {
 	run := p.runOf(target, 1, 2, -1, 666, 4)
 	first, _ := halve([]models.LikeRecord{run})
 	require.True(t, NewLikeWriter(p.store, p.kafka, p.metrics).apply(t.Context(), []models.LikeRecord{run}))
-	again, err := p.store.ApplyLikes(t.Context(), first)
+	again, err := likes.New(p.store).ApplyLikes(t.Context(), first)
 	require.NoError(t, err)
 	assert.Equal(t, len(first[0].Events), again.Duplicates)
 	first[0].Pos.Seq++ // the watermark had not moved
-	_, err = p.store.ApplyLikes(t.Context(), first[:1])
+	_, err = likes.New(p.store).ApplyLikes(t.Context(), first[:1])
 	require.NoError(t, err)
 	assert.Equal(t, []int64{2, 4}, p.likers(target))
 }

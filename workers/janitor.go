@@ -7,6 +7,7 @@ import (
 	"likewise/counters"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 // Janitor evicts idle targets from Redis. It keeps targets with changes that are not in MySQL, and all targets of
@@ -33,7 +34,7 @@ func NewJanitor(r *counters.Redis, store *db.DB, m *Metrics, idle time.Duration)
 // Cool visits all warm targets once and returns the numbers of evicted and of remaining ones.
 func (j *Janitor) Cool(ctx context.Context) (cooled, warm int, err error) {
 	// They come first: they, the gaps and the letters hold for the events up to the watermark, and not for later ones.
-	watermarks, err := j.store.Watermarks(ctx)
+	watermarks, err := likes.New(j.store).Watermarks(ctx)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -16,6 +16,7 @@ import (
 	"likewise/images"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 	"likewise/models/moderation"
 	"likewise/models/privacy"
 	"likewise/models/reader"
@@ -450,12 +451,12 @@ func (j *Jobs) rings(ctx context.Context) (string, error) {
 }
 
 func (j *Jobs) void(ctx context.Context) (string, error) {
-	voider := NewVoider(j.Store, nil, j.Store)
+	voider := NewVoider(j.Store, nil, likes.New(j.Store))
 	if j.gated() {
 		voider = NewVoider(j.Store, j.Redis, j.Likes)
 	}
-	likes, done, err := voider.Void(ctx)
-	return fmt.Sprintf("withdrew %d likes, %d requests are done", likes, done), err
+	voided, done, err := voider.Void(ctx)
+	return fmt.Sprintf("withdrew %d likes, %d requests are done", voided, done), err
 }
 
 func (j *Jobs) deliver(ctx context.Context) (string, error) {
@@ -502,7 +503,7 @@ func (j *Jobs) flush(ctx context.Context) (string, error) {
 
 // watermarks returns the watermark of each shard, in order.
 func (j *Jobs) watermarks(ctx context.Context) ([]models.Position, error) {
-	states, err := j.Store.ShardStates(ctx)
+	states, err := likes.New(j.Store).ShardStates(ctx)
 	positions := make([]models.Position, len(states))
 	for i, s := range states {
 		positions[i] = s.Applied

@@ -14,13 +14,14 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 // LikeWriter reads runs of events from Kafka and applies them to MySQL. A batch has runs of all partitions that the
-// process owns, and is one transaction: see db.DB.ApplyLikes. LikeWriter marks offsets after the commit. If it
+// process owns, and is one transaction: see likes.Store.ApplyLikes. LikeWriter marks offsets after the commit. If it
 // reads a batch twice, the transaction drops the second by its positions.
 type LikeWriter struct {
-	store   *db.DB
+	store   *likes.Store
 	kafka   Kafka
 	metrics *Metrics
 	now     func() time.Time
@@ -29,7 +30,7 @@ type LikeWriter struct {
 
 // NewLikeWriter returns a LikeWriter. Run starts it.
 func NewLikeWriter(store *db.DB, kafka Kafka, m *Metrics) *LikeWriter {
-	return &LikeWriter{store: store, kafka: kafka, metrics: m, now: store.Now, limit: batchLimit}
+	return &LikeWriter{store: likes.New(store), kafka: kafka, metrics: m, now: store.Now, limit: batchLimit}
 }
 
 const (
@@ -164,7 +165,7 @@ func (b *batcher) refuse(ctx context.Context, record *sarama.ConsumerMessage, er
 		w.metrics.writerErrors.Inc()
 		w.store.Logger().ErrorContext(ctx, "like writer stops at a record of another installation",
 			"partition", record.Partition, "offset", record.Offset, "error", err)
-		noteFailure(ctx, w.store, []int{int(record.Partition)}, models.StageWriter, err)
+		noteFailure(ctx, w.store.DB, []int{int(record.Partition)}, models.StageWriter, err)
 		if !pause(ctx, refuseEvery) {
 			return
 		}
@@ -290,7 +291,7 @@ func (w *LikeWriter) apply(ctx context.Context, runs []models.LikeRecord) bool {
 		w.store.Logger().WarnContext(ctx, "batch is tried again",
 			"runs", len(runs), "attempt", attempt, "error", err)
 		if attempt%10 == 1 {
-			noteFailure(ctx, w.store, shardsOf(runs), models.StageWriter, err)
+			noteFailure(ctx, w.store.DB, shardsOf(runs), models.StageWriter, err)
 		}
 		if errors.Is(err, errTooLong) && divisible(runs) {
 			return err

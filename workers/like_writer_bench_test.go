@@ -17,6 +17,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 // benchEvents is the number of likes that BenchmarkLikeWriter writes of each kind, in runs of benchRun.
@@ -160,7 +161,7 @@ func (w *writerBench) write() time.Duration {
 		}
 	})
 	testkit.Eventually(w.b, 5*time.Minute, func() (bool, string) {
-		states, err := w.store.ShardStates(ctx)
+		states, err := likes.New(w.store).ShardStates(ctx)
 		if err != nil {
 			return false, err.Error()
 		}

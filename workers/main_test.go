@@ -19,6 +19,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -168,11 +169,11 @@ func (p *pipeline) flush() {
 // likers returns the users who like the target in MySQL, after comparing the count with the rows.
 func (p *pipeline) likers(target models.Target) []int64 {
 	p.t.Helper()
-	tally, ok, err := p.store.TallyOf(context.Background(), target)
+	tally, ok, err := likes.New(p.store).TallyOf(context.Background(), target)
 	require.NoError(p.t, err)
 	require.True(p.t, ok)
 	require.Equal(p.t, tally.LikeRows, tally.Likes, "likes_count of %s and its rows", target)
-	ids, err := p.store.LikerIDs(context.Background(), target, 0, 10_000)
+	ids, err := likes.New(p.store).LikerIDs(context.Background(), target, 0, 10_000)
 	require.NoError(p.t, err)
 	return ids
 }

@@ -11,6 +11,7 @@ import (
 	"likewise/counters"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 // Metrics are the workers' metrics for Prometheus.
@@ -266,7 +267,7 @@ func (m *Metrics) observeRedis(
 }
 
 func (m *Metrics) observeMySQL(ctx context.Context, store *db.DB) error {
-	states, err := store.ShardStates(ctx)
+	states, err := likes.New(store).ShardStates(ctx)
 	if err != nil {
 		return err
 	}
@@ -280,7 +281,7 @@ func (m *Metrics) observeMySQL(ctx context.Context, store *db.DB) error {
 		m.waiting = make([]arrivals, len(states))
 	}
 	m.openGaps.Set(float64(gaps))
-	letters, err := store.DeadLetters(ctx)
+	letters, err := likes.New(store).DeadLetters(ctx)
 	if err != nil {
 		return err
 	}

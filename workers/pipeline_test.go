@@ -19,6 +19,7 @@ import (
 	"likewise/counters"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/likes"
 )
 
 func sqlOpen(dsn string) (*sql.DB, error) { return sql.Open("mysql", dsn) }
@@ -211,7 +212,7 @@ func TestPipeline_acceptsLikesWhileKafkaIsDown(t *testing.T) {
 	assert.Len(t, p.likers(warm), 1, "nothing can have arrived")
 	shard := warm.Shard(p.store.Shards())
 	testkit.Eventually(t, patience, func() (bool, string) { // the desk shows the failure and its process
-		failures, err := p.store.ShardFailures(context.Background())
+		failures, err := likes.New(p.store).ShardFailures(context.Background())
 		noted := slices.ContainsFunc(failures, func(f models.ShardFailure) bool {
 			return f.Shard == shard && f.Stage == models.StageRelay && f.Worker == process() && f.Error != ""
 		})
@@ -440,7 +441,7 @@ func TestJanitor_keepsWhatADeadLetterIsAbout(t *testing.T) {
 	require.Equal(t, models.CodeConflict, models.ErrorCode(err), "%v", err)
 
 	p.exec("DROP TRIGGER refuse")
-	letters, err := p.store.ListDeadLetters(t.Context(), false, 0, 10)
+	letters, err := likes.New(p.store).ListDeadLetters(t.Context(), false, 0, 10)
 	require.NoError(t, err)
 	events, at, err := letters[0].Events(p.store.Shards())
 	require.NoError(t, err)

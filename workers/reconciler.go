@@ -10,6 +10,7 @@ import (
 	"likewise/counters"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 // Reconciler repairs shards whose events were lost in the log. The janitor does not evict targets of such a shard, so
@@ -17,14 +18,14 @@ import (
 // through the pipeline again.
 type Reconciler struct {
 	redis *counters.Redis
-	store *db.DB
+	store *likes.Store
 	likes *counters.Likes
 	scan  func(ctx context.Context, shard int, fn func([]models.Target) error) error // EachWarmOf of redis
 }
 
 // NewReconciler returns a Reconciler.
-func NewReconciler(r *counters.Redis, store *db.DB, likes *counters.Likes) *Reconciler {
-	return &Reconciler{redis: r, store: store, likes: likes, scan: r.EachWarmOf}
+func NewReconciler(r *counters.Redis, store *db.DB, gate *counters.Likes) *Reconciler {
+	return &Reconciler{redis: r, store: likes.New(store), likes: gate, scan: r.EachWarmOf}
 }
 
 // Probe finds shards whose outbox is empty although MySQL lacks their last events, and has applied none for stalled.
@@ -49,7 +50,7 @@ func (r *Reconciler) Probe(ctx context.Context, stalled time.Duration) (probed i
 		case err != nil:
 		case state.Applied.After(infos[i].Last):
 			if done, err = r.redis.CloseOvertaken(ctx, state.Shard, state.Applied); done {
-				logOvertaken(ctx, r.store, state.Shard, state.Applied)
+				logOvertaken(ctx, r.store.DB, state.Shard, state.Applied)
 			}
 		case infos[i].Runs == 0 && infos[i].Open && infos[i].Last.After(state.Applied) &&
 			r.store.Now().Sub(state.AppliedAt) >= stalled:
@@ -150,9 +151,9 @@ var errReopened = errors.New("the shard was opened again meanwhile; the next run
 // are sent twice without harm. Of a damaged target, resend sends what is left.
 func (r *Reconciler) resend(ctx context.Context, target models.Target) (resent int, err error) {
 	if target.Kind == models.KindDrop {
-		resent, err = resendClaims(ctx, r.redis, r.store, r.likes, target.ID)
+		resent, err = resendClaims(ctx, r.redis, r.store.DB, r.likes, target.ID)
 	} else {
-		err = eachDiffering(ctx, r.redis, r.store, target, func(users []int64) error {
+		err = eachDiffering(ctx, r.redis, r.store.DB, target, func(users []int64) error {
 			resent += len(users)
 			return r.likes.Reassert(ctx, target, users)
 		})
@@ -176,7 +177,7 @@ func eachDiffering(
 	fn func([]int64) error,
 ) error {
 	for after := int64(0); ; {
-		ids, err := store.LikerIDs(ctx, target, after, comparePage)
+		ids, err := likes.New(store).LikerIDs(ctx, target, after, comparePage)
 		if err != nil {
 			return err
 		}
@@ -201,7 +202,7 @@ func eachDiffering(
 	// Numbers do not tell whether Redis has more: a like of one user that MySQL lacks hides behind the unlike of
 	// another.
 	return redis.EachUser(ctx, target, func(ids []int64) error {
-		in, err := store.LikedAmong(ctx, target, ids)
+		in, err := likes.New(store).LikedAmong(ctx, target, ids)
 		if err != nil {
 			return err
 		}

@@ -21,6 +21,7 @@ import (
 	"likewise/migrations"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 // recovered logs the time from since until likes are accepted again and every like is in MySQL.
@@ -109,7 +110,7 @@ func TestRecovery_writerKilledAfterCommitAndBeforeTheOffset(t *testing.T) {
 	p.produceEnvelope(envelope)
 	value, err := json.Marshal(envelope)
 	require.NoError(t, err)
-	_, err = p.store.ApplyLikes(
+	_, err = likes.New(p.store).ApplyLikes(
 		t.Context(),
 		decode(&sarama.ConsumerMessage{Topic: p.kafka.Topic, Partition: 6, Value: value}, 16),
 	)
@@ -444,7 +445,7 @@ func TestRecovery_everyServerKilledAtOnce(t *testing.T) {
 	p.recovered(began)
 	rows := map[int64]bool{}
 	for after := int64(0); ; {
-		ids, err := p.store.LikerIDs(t.Context(), target, after, 10_000)
+		ids, err := likes.New(p.store).LikerIDs(t.Context(), target, after, 10_000)
 		require.NoError(t, err)
 		for _, id := range ids {
 			rows[id] = true
@@ -544,7 +545,7 @@ func TestRecovery_mysqlRestoredFromABackup(t *testing.T) {
 func (p *pipeline) awaitMySQL() {
 	p.t.Helper()
 	testkit.Eventually(p.t, patience, func() (bool, string) {
-		_, err := p.store.ShardStates(context.Background())
+		_, err := likes.New(p.store).ShardStates(context.Background())
 		return err == nil, fmt.Sprint(err)
 	})
 }
@@ -605,10 +606,11 @@ func TestRelay_leavesAnOpeningThatAnotherHasOvertaken(t *testing.T) {
 	require.NoError(t, err)
 	mine, err := relay.beginOpening(t.Context(), 3, outbox)
 	require.NoError(t, err)
-	_, err = p.store.ApplyLikes(t.Context(), []models.LikeRecord{{Shard: 3, Pos: models.Position{Epoch: mine.epoch},
+	_, err = likes.New(p.store).ApplyLikes(t.Context(), []models.LikeRecord{{Shard: 3,
+		Pos:    models.Position{Epoch: mine.epoch},
 		Events: []models.Event{{Type: models.ShardOpened}}}})
 	require.NoError(t, err)
-	_, err = p.store.NextEpoch(t.Context(), 3, 0) // the other relay
+	_, err = likes.New(p.store).NextEpoch(t.Context(), 3, 0) // the other relay
 	require.NoError(t, err)
 	_, err = relay.finishOpening(t.Context(), 3, outbox, mine)
 	require.ErrorIs(t, err, counters.ErrLockLost)
@@ -621,7 +623,8 @@ func TestRelay_leavesAnOpeningThatAnotherHasOvertaken(t *testing.T) {
 	done, err := relay.finishOpening(t.Context(), 3, outbox, again)
 	require.NoError(t, err)
 	assert.False(t, done, "its first event is not applied yet")
-	_, err = p.store.ApplyLikes(t.Context(), []models.LikeRecord{{Shard: 3, Pos: models.Position{Epoch: again.epoch},
+	_, err = likes.New(p.store).ApplyLikes(t.Context(), []models.LikeRecord{{Shard: 3,
+		Pos:    models.Position{Epoch: again.epoch},
 		Events: []models.Event{{Type: models.ShardOpened}}}})
 	require.NoError(t, err)
 	done, err = relay.finishOpening(t.Context(), 3, outbox, again)

@@ -19,6 +19,7 @@ import (
 	"likewise/counters"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 // Relay moves events from the outboxes in Redis to Kafka, and opens shards that are closed.
@@ -35,7 +36,7 @@ import (
 // have gone back would otherwise accept events that the like writer drops: see wentBack.
 type Relay struct {
 	redis    *counters.Redis
-	store    *db.DB
+	store    *likes.Store
 	kafka    Kafka
 	metrics  *Metrics
 	now      func() time.Time
@@ -46,7 +47,7 @@ type Relay struct {
 
 // NewRelay returns a relay. Run starts it.
 func NewRelay(r *counters.Redis, store *db.DB, kafka Kafka, m *Metrics) *Relay {
-	relay := &Relay{redis: r, store: store, kafka: kafka, metrics: m, now: store.Now,
+	relay := &Relay{redis: r, store: likes.New(store), kafka: kafka, metrics: m, now: store.Now,
 		trimmed: make([]models.Position, store.Shards())}
 	for shard := range store.Shards() {
 		relay.noteOpening(shard)
@@ -90,7 +91,7 @@ func (r *Relay) Run(ctx context.Context) {
 
 // connect creates the topic if it is missing, and returns a producer. All its errors are retried.
 func (r *Relay) connect(ctx context.Context) (sarama.SyncProducer, error) {
-	err := r.kafka.Check(ctx, r.store)
+	err := r.kafka.Check(ctx, r.store.DB)
 	if err == nil {
 		var producer sarama.SyncProducer
 		if producer, err = sarama.NewSyncProducer(r.kafka.Brokers, r.kafka.config()); err == nil {
@@ -149,7 +150,7 @@ func (r *Relay) serve(ctx context.Context, producer sarama.SyncProducer, shard i
 					level = slog.LevelError // until an operator acts
 				}
 				r.store.Logger().Log(ctx, level, "relay starts over", "shard", shard, "error", err)
-				noteFailure(ctx, r.store, []int{shard}, models.StageRelay, err)
+				noteFailure(ctx, r.store.DB, []int{shard}, models.StageRelay, err)
 			}
 			if errors.Is(err, sarama.ErrUnknownTopicOrPartition) { // the topic was deleted
 				created := r.kafka.EnsureTopic(r.store.Shards())
@@ -179,7 +180,7 @@ const noteLimit = time.Second // for recording a failure
 func noteFailure(ctx context.Context, store *db.DB, shards []int, stage models.Stage, failure error) {
 	ctx, cancel := context.WithTimeout(ctx, noteLimit)
 	defer cancel()
-	if err := store.NoteFailure(ctx, shards, stage, process(), failure); err != nil {
+	if err := likes.New(store).NoteFailure(ctx, shards, stage, process(), failure); err != nil {
 		store.Logger().DebugContext(ctx, "failure not recorded", "stage", string(stage), "error", err)
 	}
 }
@@ -339,7 +340,7 @@ func (r *Relay) overtaken(ctx context.Context, shard int, last models.Position) 
 	}
 	closed, err := r.redis.CloseOvertaken(ctx, shard, applied)
 	if closed {
-		logOvertaken(ctx, r.store, shard, applied)
+		logOvertaken(ctx, r.store.DB, shard, applied)
 	}
 	return closed, err
 }

@@ -15,6 +15,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 // BenchmarkRelay measures how fast the relay of one shard empties an outbox of 100,000 runs, of 1 and of 64 likes each.
@@ -41,9 +42,9 @@ func BenchmarkRelay(b *testing.B) {
 	defer producer.Close()
 
 	const runs = 100_000
-	for shard, likes := range []int{1, 64} {
-		b.Run(fmt.Sprint(likes), func(b *testing.B) {
-			epoch, err := store.NextEpoch(b.Context(), shard, 0)
+	for shard, size := range []int{1, 64} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			epoch, err := likes.New(store).NextEpoch(b.Context(), shard, 0)
 			require.NoError(b, err)
 			outbox, err := gate.HoldOutbox(b.Context(), shard, "bench", time.Minute)
 			require.NoError(b, err)
@@ -51,7 +52,7 @@ func BenchmarkRelay(b *testing.B) {
 			require.NoError(b, err)
 			require.NoError(b, outbox.Opened(b.Context(), epoch))
 			require.NoError(b, outbox.Release(b.Context()))
-			events := make([]models.Event, likes)
+			events := make([]models.Event, size)
 			user := int64(0)
 			for range b.N {
 				for range runs / 1000 {
@@ -64,7 +65,7 @@ func BenchmarkRelay(b *testing.B) {
 							}
 							p.XAdd(b.Context(), &redis.XAddArgs{
 								Stream: fmt.Sprintf("{s%02d}:outbox", shard),
-								ID:     fmt.Sprint(epoch, "-", user/int64(likes)),
+								ID:     fmt.Sprint(epoch, "-", user/int64(size)),
 								Values: []any{"run", string(models.NewRun(events...)), "before", 0},
 							})
 						}
@@ -88,7 +89,7 @@ func BenchmarkRelay(b *testing.B) {
 			cancel()
 			running.Wait()
 			b.ReportMetric(0, "ns/op")
-			b.ReportMetric(float64(b.N*runs*likes)/took.Seconds(), "likes/s")
+			b.ReportMetric(float64(b.N*runs*size)/took.Seconds(), "likes/s")
 			b.ReportMetric(waiting.spent.Seconds()/took.Seconds(), "kafka-share")
 		})
 	}

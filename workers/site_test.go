@@ -14,6 +14,7 @@ import (
 	"likewise/counters"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/likes"
 )
 
 // otherSite returns the pipeline of another installation on the Redis and Kafka of p.
@@ -82,7 +83,7 @@ func TestSites_thatShareATopicRefuseEachOther(t *testing.T) {
 	require.NoError(t, err)
 	p.produce(6, string(value))
 	testkit.Eventually(t, patience, func() (bool, string) {
-		failures, err := p.store.ShardFailures(t.Context())
+		failures, err := likes.New(p.store).ShardFailures(t.Context())
 		require.NoError(t, err)
 		for _, f := range failures {
 			if f.Shard == 6 && f.Stage == models.StageWriter {
@@ -167,7 +168,7 @@ func TestRelay_refusesAMySQLThatWasSetBack(t *testing.T) {
 	stop()
 	stop = p.start() // it remembers the watermark when it takes the lock
 	testkit.Eventually(t, patience, func() (bool, string) {
-		state, err := p.store.ShardState(t.Context(), 6)
+		state, err := likes.New(p.store).ShardState(t.Context(), 6)
 		require.NoError(t, err)
 		noted := p.raw.HGet(t.Context(), "{s06}:shard", "applied").Val()
 		return noted == state.Applied.String(), noted
@@ -181,7 +182,7 @@ func TestRelay_refusesAMySQLThatWasSetBack(t *testing.T) {
 		return !infos[6].Open && infos[7].Open, fmt.Sprintf("%+v", infos[6])
 	})
 	testkit.Eventually(t, patience, func() (bool, string) {
-		failures, err := p.store.ShardFailures(t.Context())
+		failures, err := likes.New(p.store).ShardFailures(t.Context())
 		require.NoError(t, err)
 		text := fmt.Sprint(failures)
 		return strings.Contains(text, "mysql has gone back"), text

@@ -12,6 +12,7 @@ import (
 	"likewise/counters"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 // Verification holds the results of a Verifier.
@@ -32,7 +33,7 @@ type Verification struct {
 // MySQL by the events in the pipeline. So a warm target is compared once its last change has been applied, and only if
 // it did not change during the comparison. A target that changes in every attempt is reported as undecided.
 type Verifier struct {
-	store  *db.DB
+	store  *likes.Store
 	gate   gateVerifier
 	repair bool
 	report func(models.Difference)
@@ -47,20 +48,20 @@ type Verifier struct {
 func NewVerifier(
 	store *db.DB,
 	r *counters.Redis,
-	likes *counters.Likes,
+	gate *counters.Likes,
 	repair bool,
 	report func(models.Difference),
 ) *Verifier {
 	v := &Verifier{
-		store:  store,
-		gate:   directVerifier{store},
+		store:  likes.New(store),
+		gate:   directVerifier{likes.New(store)},
 		repair: repair,
 		report: report,
 		now:    store.Now,
 		wait:   verifyWait,
 	}
 	if r != nil {
-		v.gate = &gatedVerifier{v, r, likes}
+		v.gate = &gatedVerifier{v, r, gate}
 	}
 	return v
 }
@@ -80,7 +81,7 @@ type gateVerifier interface {
 }
 
 // directVerifier has nothing to verify: without a gate, no target is warm.
-type directVerifier struct{ store *db.DB }
+type directVerifier struct{ store *likes.Store }
 
 func (directVerifier) verifyTargets(context.Context, []models.Target, *Verification) error {
 	return nil
@@ -489,7 +490,7 @@ func (v *gatedVerifier) compareLikes(
 	ctx context.Context, target models.Target, state counters.TargetState,
 ) (*difference, error) {
 	differ, example := 0, int64(0)
-	if err := eachDiffering(ctx, v.redis, v.store, target, func(users []int64) error {
+	if err := eachDiffering(ctx, v.redis, v.store.DB, target, func(users []int64) error {
 		differ, example = differ+len(users), users[0]
 		return nil
 	}); err != nil {
@@ -520,7 +521,7 @@ func (v *gatedVerifier) compareLikes(
 // resend sends the state in Redis of every like that differs from MySQL through the pipeline, and returns when MySQL
 // has it.
 func (v *gatedVerifier) resend(ctx context.Context, target models.Target) error {
-	return eachDiffering(ctx, v.redis, v.store, target, func(users []int64) error {
+	return eachDiffering(ctx, v.redis, v.store.DB, target, func(users []int64) error {
 		if err := v.likes.Reassert(ctx, target, users); err != nil {
 			return err
 		}
@@ -554,7 +555,7 @@ func (v *gatedVerifier) await(ctx context.Context, applied func(context.Context)
 
 // forget evicts a target that is damaged in Redis, or has no row. Its next like warms it from MySQL.
 func (v *gatedVerifier) forget(ctx context.Context, target models.Target) error {
-	forgotten, err := v.redis.Forget(ctx, v.store, target)
+	forgotten, err := v.redis.Forget(ctx, v.store.DB, target)
 	if err != nil || forgotten {
 		return err
 	}

@@ -147,7 +147,7 @@ func (v *gatedVerifier) compareDrop(
 func (v *gatedVerifier) claimDrifts(
 	ctx context.Context, dropID int64,
 ) (differ int, example models.ClaimDrift, ended []models.ClaimDrift, err error) {
-	err = eachClaimDrift(ctx, v.redis, v.store, dropID, func(drifts []models.ClaimDrift) error {
+	err = eachClaimDrift(ctx, v.redis, v.store.DB, dropID, func(drifts []models.ClaimDrift) error {
 		for _, d := range drifts {
 			switch {
 			case d.Leaves:
@@ -166,7 +166,7 @@ func (v *gatedVerifier) claimDrifts(
 
 // resendClaims sends the claims of a drop that differ through the pipeline, and returns when none does.
 func (v *gatedVerifier) resendClaims(ctx context.Context, dropID int64) error {
-	if _, err := resendClaims(ctx, v.redis, v.store, v.likes, dropID); err != nil {
+	if _, err := resendClaims(ctx, v.redis, v.store.DB, v.likes, dropID); err != nil {
 		return err
 	}
 	return v.await(ctx, func(ctx context.Context) (bool, error) {

@@ -12,6 +12,7 @@ import (
 
 	"likewise/counters"
 	"likewise/models"
+	"likewise/models/likes"
 )
 
 // A process of before there were depths writes every reply with the depth 1, while newer ones go on below it.
@@ -123,7 +124,7 @@ func TestVerify_reportsNothingOfAClosedShard(t *testing.T) {
 	assert.Equal(t, undecided(target, claimed), p.verify(true), "set back without a restart")
 	p.closeShard(6)
 	outbox := p.hold()
-	epoch, err := p.store.NextEpoch(t.Context(), 6, 0)
+	epoch, err := likes.New(p.store).NextEpoch(t.Context(), 6, 0)
 	require.NoError(t, err)
 	_, err = outbox.Seal(t.Context(), epoch) // its position is after the watermark
 	require.NoError(t, err)
@@ -274,7 +275,7 @@ func TestVerify_confirmsADifference(t *testing.T) {
 	post, err := p.store.CreatePost(t.Context(), models.Author{ID: ada.ID}, models.PostText{Title: "T", Content: "C"})
 	require.NoError(t, err)
 	target := models.Target{Kind: models.KindPost, ID: post.ID}
-	seen, ok, err := p.store.TallyOf(t.Context(), target)
+	seen, ok, err := likes.New(p.store).TallyOf(t.Context(), target)
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Equal(t, seen.ChildRows, seen.Children)

@@ -14,6 +14,7 @@ import (
 	"likewise/counters"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 	"likewise/models/privacy"
 )
 
@@ -35,20 +36,20 @@ import (
 // The gate refuses unlikes of deleted targets. The Voider withdraws such a like in MySQL, after the gate has evicted
 // the target. Otherwise the gate would keep the like, and count it again if the deletion is undone.
 type Voider struct {
-	store *db.DB
+	store *likes.Store
 	gate  voidGate
 	likes likeSetter
 	turn  time.Duration
 }
 
-// likeSetter is *db.DB in direct mode, and *counters.Likes otherwise.
+// likeSetter is *likes.Store in direct mode, and *counters.Likes otherwise.
 type likeSetter interface {
 	SetLike(ctx context.Context, target models.Target, userID int64, liked bool) (models.LikeState, error)
 }
 
-// NewVoider returns a Voider. In direct mode, r is nil and likes is the store.
-func NewVoider(store *db.DB, r *counters.Redis, likes likeSetter) *Voider {
-	v := &Voider{store: store, gate: directVoids{}, likes: likes, turn: voidTurn}
+// NewVoider returns a Voider. In direct mode, r is nil and setter is a likes.Store.
+func NewVoider(store *db.DB, r *counters.Redis, setter likeSetter) *Voider {
+	v := &Voider{store: likes.New(store), gate: directVoids{}, likes: setter, turn: voidTurn}
 	if r != nil {
 		v.gate = &gatedVoids{r, store}
 	}
@@ -183,7 +184,7 @@ const (
 
 // Void works on the open requests until its time is nearly over. Requests without a turn come first, and then those
 // whose last turn is the oldest. Void returns the numbers of likes withdrawn and of requests done.
-func (v *Voider) Void(ctx context.Context) (likes, done int, err error) {
+func (v *Voider) Void(ctx context.Context) (voided, done int, err error) {
 	began, err := v.store.ServerTime(ctx)
 	if err != nil {
 		return 0, 0, err
@@ -192,15 +193,15 @@ func (v *Voider) Void(ctx context.Context) (likes, done int, err error) {
 	for {
 		open, err := v.store.OpenLikeVoids(ctx, began, voidRequests)
 		if err != nil {
-			return likes, done, errors.Join(append(failures, err)...)
+			return voided, done, errors.Join(append(failures, err)...)
 		}
 		for _, request := range open {
 			// This comes before the work, so that a request that always fails does not block the others.
 			if err := v.store.TakeLikeVoidTurn(ctx, request.ID, began); err != nil {
-				return likes, done, errors.Join(append(failures, err)...)
+				return voided, done, errors.Join(append(failures, err)...)
 			}
 			n, finished, err := v.take(ctx, request)
-			likes += n
+			voided += n
 			if finished {
 				done++
 			}
@@ -208,29 +209,29 @@ func (v *Voider) Void(ctx context.Context) (likes, done int, err error) {
 				failures = append(failures, fmt.Errorf("void likes of user %d: %w", request.UserID, err))
 			}
 			if nearlyOver(ctx) {
-				return likes, done, errors.Join(failures...)
+				return voided, done, errors.Join(failures...)
 			}
 		}
 		if len(open) < voidRequests {
-			return likes, done, errors.Join(failures...)
+			return voided, done, errors.Join(failures...)
 		}
 	}
 }
 
 // take works on a request until the end of its turn. An unfinished request is not an error.
-func (v *Voider) take(ctx context.Context, request db.OpenLikeVoid) (likes int, done bool, err error) {
+func (v *Voider) take(ctx context.Context, request likes.OpenLikeVoid) (voided int, done bool, err error) {
 	turn, cancel := context.WithTimeout(ctx, v.turn)
 	defer cancel()
-	likes, done, err = v.void(turn, request)
+	voided, done, err = v.void(turn, request)
 	if errors.Is(err, errRefusalOver) || err != nil && errors.Is(turn.Err(), context.DeadlineExceeded) {
 		v.store.Logger().InfoContext(ctx, "voiding likes continues in the next run",
-			"user_id", request.UserID, "likes", likes)
+			"user_id", request.UserID, "likes", voided)
 		err = nil
 	}
-	return likes, done, err
+	return voided, done, err
 }
 
-func (v *Voider) void(ctx context.Context, request db.OpenLikeVoid) (likes int, done bool, err error) {
+func (v *Voider) void(ctx context.Context, request likes.OpenLikeVoid) (voided int, done bool, err error) {
 	// Only a turn that begins after the last like can end the request.
 	over, err := v.store.LikesOver(ctx, request)
 	if err != nil {
@@ -245,28 +246,28 @@ func (v *Voider) void(ctx context.Context, request db.OpenLikeVoid) (likes int, 
 		flushed := round > 0 || request.LikedUntil != nil
 		if flushed {
 			if err := v.gate.flush(ctx); err != nil {
-				return likes, false, err
+				return voided, false, err
 			}
 		}
 		found, withdrawn, err := v.sweep(ctx, request.LikeVoid)
-		likes += withdrawn
+		voided += withdrawn
 		switch {
 		case err != nil:
-			return likes, false, err
+			return voided, false, err
 		case found == 0 && !over:
-			return likes, false, nil
+			return voided, false, nil
 		case found == 0 && flushed:
 			v.store.Logger().InfoContext(ctx, "likes are voided",
 				"user_id", request.UserID, "requested_by", request.RequestedBy)
-			return likes, true, v.store.CloseLikeVoid(ctx, request.ID)
+			return voided, true, v.store.CloseLikeVoid(ctx, request.ID)
 		}
 	}
-	return likes, false, nil
+	return voided, false, nil
 }
 
 // purge removes the other rows of a deleted account, and its keys in Redis.
 func (v *Voider) purge(ctx context.Context, userID int64) error {
-	deleted, err := privacy.New(v.store).PurgeUser(ctx, userID)
+	deleted, err := privacy.New(v.store.DB).PurgeUser(ctx, userID)
 	if err != nil || !deleted {
 		return err
 	}
@@ -279,7 +280,7 @@ func (v *Voider) purge(ctx context.Context, userID int64) error {
 // If the user can like meanwhile, the likes in the pipeline have been flushed. If there is a like of the request, sweep
 // makes the gate refuse the user's likes, and flushes again. Then all rows have the times of the last likes. Before
 // each page of likes, sweep looks whether a step of the clock has ended the refusal.
-func (v *Voider) sweep(ctx context.Context, request db.LikeVoid) (found, withdrawn int, err error) {
+func (v *Voider) sweep(ctx context.Context, request likes.LikeVoid) (found, withdrawn int, err error) {
 	var refusedUntil time.Time
 	if request.LikedUntil != nil {
 		if left, err := v.store.LikesLeft(ctx, request); err != nil || left == 0 {
@@ -333,7 +334,7 @@ func (v *Voider) stillRefused(ctx context.Context, until time.Time) error {
 
 // withdraw withdraws some likes, and returns the number of those withdrawn.
 func (v *Voider) withdraw(
-	ctx context.Context, request db.LikeVoid, kind models.TargetKind, rows []models.VoidedLike,
+	ctx context.Context, request likes.LikeVoid, kind models.TargetKind, rows []models.VoidedLike,
 ) (withdrawn int, err error) {
 	var unliked atomic.Int64
 	var mu sync.Mutex

@@ -19,6 +19,7 @@ import (
 	"likewise/migrations"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 	"likewise/models/webhooks"
 	"likewise/workers"
 )
@@ -337,7 +338,7 @@ func openCore(ctx context.Context, log *slog.Logger, m mysqlFlags, l likesFlags)
 		log:      log,
 		registry: registry,
 		store:    store,
-		likes:    store,
+		likes:    likes.New(store),
 		targets:  counters.NewTargets(store, nil),
 		metrics:  workers.NewMetrics(),
 		mode:     l.Likes,

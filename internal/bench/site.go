@@ -19,6 +19,7 @@ import (
 	"likewise/internal/servers"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 	"likewise/models/search"
 	"likewise/workers"
 )
@@ -245,7 +246,7 @@ func (s *site) checkLikes(ctx context.Context, first, last, want int64) error {
 
 // cool makes posts cold whose likes are all in MySQL.
 func (s *site) cool(ctx context.Context, posts []int64) error {
-	watermarks, err := s.store.Watermarks(ctx)
+	watermarks, err := likes.New(s.store).Watermarks(ctx)
 	if err != nil {
 		return err
 	}

@@ -172,7 +172,7 @@ func claimRelay(_ *ClaimModel, s *ClaimState, _ int) bool {
 	return true
 }
 
-// claimApply is applyClaims for the next event. If events before it are lost, it records a gap.
+// claimApply is ApplyClaims for the next event. If events before it are lost, it records a gap.
 func claimApply(m *ClaimModel, s *ClaimState, _ int) bool {
 	for i := range s.Kafka {
 		e := s.Pending[i]

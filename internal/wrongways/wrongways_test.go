@@ -18,6 +18,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 	"likewise/models/moderation"
 )
 
@@ -102,7 +103,7 @@ func (s *shop) drop(t *testing.T, stock int) int64 {
 		VALUES (?, ?, 'Voucher', ?, NOW(3), NOW(3))`, post.ID, s.author.ID, stock).LastInsertId()
 	require.NoError(t, err)
 	shard := s.shard(id)
-	epoch, err := s.store.NextEpoch(t.Context(), shard, 0)
+	epoch, err := likes.New(s.store).NextEpoch(t.Context(), shard, 0)
 	require.NoError(t, err)
 	outbox := s.outbox(t, shard)
 	_, err = outbox.Seal(t.Context(), epoch)
@@ -144,7 +145,7 @@ func (s *shop) write(ctx context.Context, t *testing.T, dropID int64) error {
 		require.NoError(t, err)
 		records = append(records, models.LikeRecord{Shard: shard, Pos: run.Pos, Events: events})
 	}
-	_, err = s.store.ApplyLikes(ctx, records)
+	_, err = likes.New(s.store).ApplyLikes(ctx, records)
 	return err
 }
 

@@ -151,7 +151,7 @@ func (s *DB) BlockedUsers(
 			LIMIT ?`
 		return s.Read(ctx).Raw(query, append(where.Args, limit)...)
 	}
-	list, rest, err = Sift(ctx, s, blocks, after, limit, visible, noContent[models.ListedUser])
+	list, rest, err = Sift(ctx, s, blocks, after, limit, visible, NoContent[models.ListedUser])
 	if err != nil {
 		return nil, nil, fmt.Errorf("list blocks of user %d: %w", userID, err)
 	}

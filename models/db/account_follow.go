@@ -154,7 +154,7 @@ func (s *DB) follows(
 			LIMIT ?`
 		return s.Read(ctx).Raw(query, append(where.Args, limit)...)
 	}
-	list, rest, err = Sift(ctx, s, follows, after, limit, visible, noContent[models.ListedUser])
+	list, rest, err = Sift(ctx, s, follows, after, limit, visible, NoContent[models.ListedUser])
 	if err != nil {
 		return nil, nil, fmt.Errorf("list follows: %w", err)
 	}

@@ -16,8 +16,8 @@ import (
 var outcomes = "(" + Literal(models.NotifyReport) + "," + Literal(models.NotifyConfirmed) + "," +
 	Literal(models.NotifyRejected) + "," + Literal(models.NotifyExpiring) + ")"
 
-// notificationOnce ends an INSERT of notifications: one that exists stays as it is.
-const notificationOnce = `
+// NotificationOnce ends an INSERT of notifications: one that exists stays as it is.
+const NotificationOnce = `
 		ON DUPLICATE KEY UPDATE notifications.id=notifications.id`
 
 // notifyComment notifies the users whom a new comment concerns: repliesTo, the author of its post or parent, and the
@@ -72,12 +72,12 @@ func notifyMentions(
 func notify(tx *Tx, n models.Notification, where Conditions) error {
 	where.Add("u.deleted_at IS NULL")
 	where.Add("NOT EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=u.id AND b.blocked_id=?)", n.Actor.ID)
-	where.Add(notMuted("u.id", "?"), n.PostID)
+	where.Add(NotMuted("u.id", "?"), n.PostID)
 	insert := `
 		INSERT INTO notifications (user_id, kind, actor_id, post_id, comment_id, created_at)
 		SELECT u.id,?,?,?,?,?
 		FROM users u
-		` + where.Clause() + notificationOnce
+		` + where.Clause() + NotificationOnce
 	args := where.Between([]any{n.Kind, n.Actor.ID, n.PostID, n.CommentID, n.CreatedAt})
 	if err := tx.Exec(insert, args...).Error; err != nil {
 		return fmt.Errorf("write %s notifications: %w", n.Kind, err)
@@ -94,7 +94,7 @@ func NotifyReporters(tx *Tx, caseID int64, at time.Time) error {
 		JOIN report_cases k ON k.id=r.case_id
 		LEFT JOIN comments c ON k.target_type='comment' AND c.id=k.target_id
 		JOIN users u ON u.id=r.reporter_id AND u.deleted_at IS NULL
-		WHERE r.case_id=?` + notificationOnce
+		WHERE r.case_id=?` + NotificationOnce
 	if err := tx.Exec(insert, models.NotifyReport, at, caseID).Error; err != nil {
 		return fmt.Errorf("notify reporters: %w", err)
 	}
@@ -110,7 +110,7 @@ func notifyClaims(tx *Tx, ids []int64, at time.Time) error {
 		FROM claims c FORCE INDEX (idx_id)
 		JOIN drops d ON d.id=c.drop_id
 		JOIN users u ON u.id=c.user_id AND u.deleted_at IS NULL
-		WHERE c.id IN (` + JoinIDs(some) + `)` + notificationOnce
+		WHERE c.id IN (` + JoinIDs(some) + `)` + NotificationOnce
 		err := tx.Exec(insert, models.StateRejected, models.NotifyRejected, models.NotifyConfirmed,
 			models.WholeSeconds(at)).Error
 		if err != nil {
@@ -191,7 +191,7 @@ func (s *DB) Notifications(
 		args := []any{userID, userID, userID, subjectText}
 		return s.Read(ctx).Raw(query, where.Between(args, limit)...)
 	}
-	list, rest, err = Sift(ctx, s, all, BeforeID(before), limit, visible, noContent[models.Notification])
+	list, rest, err = Sift(ctx, s, all, BeforeID(before), limit, visible, NoContent[models.Notification])
 	if err != nil {
 		return nil, nil, fmt.Errorf("list notifications of user %d: %w", userID, err)
 	}
@@ -213,7 +213,7 @@ func (s *DB) UnreadCount(ctx context.Context, userID int64) (int64, error) {
 		LIMIT ?`
 		return s.Read(ctx).Raw(query, append(where.Args, limit)...)
 	}
-	list, _, err := Sift(ctx, s, unread, nil, models.MaxUnread, visible, noContent[row])
+	list, _, err := Sift(ctx, s, unread, nil, models.MaxUnread, visible, NoContent[row])
 	if err != nil {
 		return 0, fmt.Errorf("count unread notifications of user %d: %w", userID, err)
 	}

@@ -31,7 +31,7 @@ func (s *DB) CreateScripts(ctx context.Context, n int) ([]int64, error) {
 			created, err = createUsers(tx, free[:min(len(free), n-len(ids))])
 			return err
 		})
-		if models.MySQLCode(err) == errDuplicateKey {
+		if models.MySQLCode(err) == DuplicateKey {
 			return nil, models.Errorf(models.CodeConflict,
 				"Somebody took a name from script-%d on meanwhile; try again.", first)
 		}

@@ -14,8 +14,8 @@ var SQLFollowing = Literal(models.Following)
 // SQLMuted is the level of a post that its user mutes.
 var SQLMuted = Literal(models.Muted)
 
-// notMuted returns the condition that a user does not mute a post. Both are columns or placeholders.
-func notMuted(user, post string) string {
+// NotMuted returns the condition that a user does not mute a post. Both are columns or placeholders.
+func NotMuted(user, post string) string {
 	return "(SELECT 1 FROM subscriptions q WHERE q.user_id=" + user + " AND q.post_id=" + post +
 		" AND q.level=" + SQLMuted + " LIMIT 1) IS NULL"
 }
@@ -239,7 +239,7 @@ func (s *DB) notifyThese(ctx context.Context, news threadNews, followers []int64
 					LIMIT 1
 				) IS NULL
 		) w
-		JOIN comments c ON c.id=w.comment_id` + notificationOnce
+		JOIN comments c ON c.id=w.comment_id` + NotificationOnce
 	return s.Write(ctx, insert, models.NotifyComment, news.PostID, news.FromID, news.ToID, news.PostID,
 		models.NotifyReply,
 		models.NotifyMention, news.PostID, news.PostID, news.PostID, news.ToID, models.NotifyComment, news.PostID)

@@ -44,7 +44,7 @@ func createUser(tx *Tx, u *models.User) error {
 
 // createdUser returns the error of creating u as one that the caller can act on.
 func (s *DB) createdUser(ctx context.Context, u *models.User, err error) error {
-	if models.MySQLCode(err) == errDuplicateKey {
+	if models.MySQLCode(err) == DuplicateKey {
 		return s.takenField(ctx, u)
 	}
 	if err != nil {

@@ -217,7 +217,7 @@ func (s *DB) endClaims(
 	ctx context.Context, dropID int64, state models.ClaimState, reason string, where Conditions,
 ) (n int, err error) {
 	err = s.Transact(ctx, func(tx *Tx) error {
-		if err := holdMode(tx); err != nil {
+		if err := HoldMode(tx); err != nil {
 			return err
 		}
 		if _, err := lockDrops(tx, []int64{dropID}); err != nil {
@@ -285,7 +285,7 @@ func (s *DB) warnClaims(ctx context.Context, dropID int64, users []int64, now ti
 			FROM claims c FORCE INDEX (idx_id)
 			JOIN drops d ON d.id=c.drop_id
 			JOIN users u ON u.id=c.user_id AND u.deleted_at IS NULL
-			WHERE c.id IN (` + JoinIDs(ids) + `)` + notificationOnce
+			WHERE c.id IN (` + JoinIDs(ids) + `)` + NotificationOnce
 		return tx.Exec(notify, models.NotifyExpiring, models.WholeSeconds(now)).Error
 	})
 	return n, err
@@ -311,7 +311,7 @@ func (s *DB) VoidClaims(ctx context.Context, v models.ClaimVoid) (voided int, er
 		LIMIT ?`
 	err = s.Transact(ctx, func(tx *Tx) error {
 		voided = 0
-		if err := holdMode(tx); err != nil {
+		if err := HoldMode(tx); err != nil {
 			return err
 		}
 		if _, err := LockOutranked(tx, v.ActorID, v.UserID); err != nil {
@@ -406,7 +406,7 @@ func (s *DB) ClearCold(ctx context.Context, drop models.ColdDrop, cold func() (b
 		WHERE id=?`
 	err = s.Transact(ctx, func(tx *Tx) error {
 		done = false
-		if err := holdMode(tx); err != nil {
+		if err := HoldMode(tx); err != nil {
 			return err
 		}
 		if _, err := lockDrops(tx, []int64{drop.ID}); err != nil {

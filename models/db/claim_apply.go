@@ -35,7 +35,7 @@ type lockedDrop struct {
 // their number, holds this lock.
 func lockDrops(tx *Tx, ids []int64) (map[int64]*lockedDrop, error) {
 	drops := make(map[int64]*lockedDrop, len(ids))
-	for some := range slices.Chunk(Ascending(ids), lockedAtOnce) {
+	for some := range slices.Chunk(Ascending(ids), LockedAtOnce) {
 		query := `
 			SELECT id, post_id, stock, claimed, confirm_within, version, sent_version
 			FROM drops FORCE INDEX (PRIMARY)
@@ -64,12 +64,12 @@ type claimBatch struct {
 	users  map[int64]bool     // the ids of accounts that are not deleted
 }
 
-// applyClaims applies the events of drops and claims in their order. The shards are locked.
+// ApplyClaims applies the events of drops and claims in their order. The shards are locked.
 //
 // A claim is written if the drop has stock left, and neither the post nor the account is deleted. Otherwise it becomes
 // StateRejected, and the gate has to release it. Each event names its claim, so one that is in the row already changes
 // nothing. Events whose drop has no row are dropped.
-func applyClaims(tx *Tx, events []models.Event, now time.Time, done *models.LikesApplied) error {
+func ApplyClaims(tx *Tx, events []models.Event, now time.Time, done *models.LikesApplied) error {
 	if len(events) == 0 {
 		return nil
 	}
@@ -127,10 +127,10 @@ func (b *claimBatch) read(tx *Tx, events []models.Event) error {
 	for _, d := range b.drops {
 		posts = append(posts, d.PostID)
 	}
-	if b.posts, err = idsWhere(tx, "posts", Matching("status=?", models.StatusNormal), Ascending(posts)); err != nil {
+	if b.posts, err = IDsWhere(tx, "posts", Matching("status=?", models.StatusNormal), Ascending(posts)); err != nil {
 		return err
 	}
-	b.users, err = idsWhere(tx, "users", Matching("deleted_at IS NULL"), Ascending(takers))
+	b.users, err = IDsWhere(tx, "users", Matching("deleted_at IS NULL"), Ascending(takers))
 	return err
 }
 
@@ -159,7 +159,7 @@ func readClaims(db *gorm.DB, users map[int64][]int64) (map[dropUser]*claimRow, e
 	}
 	for _, id := range slices.Sorted(maps.Keys(users)) {
 		for some := range slices.Chunk(Ascending(users[id]), ReadUsers) {
-			if pairs > 0 && pairs+len(some) > readPairs {
+			if pairs > 0 && pairs+len(some) > ReadPairs {
 				if err := read(); err != nil {
 					return nil, err
 				}
@@ -194,27 +194,6 @@ func (b *claimBatch) checkOwners(tx *Tx, taken []int64) error {
 		}
 	}
 	return nil
-}
-
-// idsWhere returns those ids of a table whose rows meet the conditions.
-func idsWhere(tx *Tx, table string, where Conditions, ids []int64) (map[int64]bool, error) {
-	found := make(map[int64]bool, len(ids))
-	for some := range slices.Chunk(ids, ReadUsers) {
-		where := where.clone()
-		where.Add("id IN (" + JoinIDs(some) + ")")
-		query := `
-			SELECT id
-			FROM ` + table + ` FORCE INDEX (PRIMARY)
-			` + where.Clause()
-		var list []int64
-		if err := tx.Raw(query, where.Args...).Scan(&list).Error; err != nil {
-			return nil, fmt.Errorf("read %s: %w", table, err)
-		}
-		for _, id := range list {
-			found[id] = true
-		}
-	}
-	return found, nil
 }
 
 // apply applies one event to the rows in memory.
@@ -382,10 +361,10 @@ func (b *claimBatch) count(tx *Tx) error {
 	var where Conditions
 	where.Add("id IN (" + JoinIDs(Ascending(ids)) + ")")
 	if len(sent) > 0 {
-		set = append(set, "sent_version=GREATEST(sent_version, "+caseOf(sent, "0")+")")
+		set = append(set, "sent_version=GREATEST(sent_version, "+CaseOf(sent, "0")+")")
 	}
 	if len(claimed) > 0 {
-		n := caseOf(claimed, "0")
+		n := CaseOf(claimed, "0")
 		set = append(set, "claimed=claimed+"+n)
 		where.Add("claimed+" + n + " BETWEEN 0 AND stock")
 	}

@@ -15,6 +15,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 // claimLog applies events of the drops of one post as runs of their shards. The last event of a run is at position seq.
@@ -36,7 +37,8 @@ func newClaimLog(t testing.TB, users int) claimLog {
 		l.users = append(l.users, newUser(t, store, fmt.Sprintf("user%d", i)).ID)
 	}
 	for shard := range store.Shards() {
-		_, err := store.ApplyLikes(t.Context(), []models.LikeRecord{{Shard: shard, Pos: models.Position{Epoch: 1},
+		_, err := likes.New(store).ApplyLikes(t.Context(), []models.LikeRecord{{Shard: shard,
+			Pos:    models.Position{Epoch: 1},
 			Events: []models.Event{{Type: models.ShardOpened}}}})
 		require.NoError(t, err)
 	}
@@ -66,7 +68,7 @@ func (l claimLog) records(events ...models.Event) []models.LikeRecord {
 // apply applies the events as one batch, and then their duplicates as another, which must change nothing.
 func (l claimLog) apply(events ...models.Event) models.LikesApplied {
 	l.t.Helper()
-	done, err := l.store.ApplyLikes(context.Background(), l.records(events...))
+	done, err := likes.New(l.store).ApplyLikes(context.Background(), l.records(events...))
 	require.NoError(l.t, err)
 	l.check()
 	return done
@@ -172,11 +174,11 @@ func TestApplyClaims_dropsDuplicates(t *testing.T) {
 	record := models.LikeRecord{Shard: int(d) % l.store.Shards(), Pos: models.Position{Epoch: 2, Seq: 1},
 		Events: []models.Event{l.take(d, l.users[1], 101)}}
 	for range 2 {
-		_, err := l.store.ApplyLikes(t.Context(), []models.LikeRecord{record})
+		_, err := likes.New(l.store).ApplyLikes(t.Context(), []models.LikeRecord{record})
 		require.NoError(t, err)
 	}
 	record.Events = []models.Event{l.back(d, l.users[1], 101)}
-	done, err := l.store.ApplyLikes(t.Context(), []models.LikeRecord{record})
+	done, err := likes.New(l.store).ApplyLikes(t.Context(), []models.LikeRecord{record})
 	require.NoError(t, err)
 	assert.Equal(t, 1, done.Duplicates)
 	assert.Equal(t, 1, l.claimed(d))
@@ -294,7 +296,7 @@ func TestApplyClaims_reportsBadData(t *testing.T) {
 	l.apply(l.take(d, l.users[0], 100))
 	refused := func(events ...models.Event) {
 		t.Helper()
-		_, err := l.store.ApplyLikes(t.Context(), l.records(events...))
+		_, err := likes.New(l.store).ApplyLikes(t.Context(), l.records(events...))
 		require.Error(t, err)
 		assert.True(t, db.IsBadData(err), err)
 		assert.Equal(t, "100 confirmed", l.row(d, l.users[0]))
@@ -314,7 +316,7 @@ func TestApplyClaims_reportsBadData(t *testing.T) {
 	assert.Equal(t, 1, l.claimed(d))
 
 	l.exec("UPDATE drops SET claimed=0 WHERE id=?", d)
-	_, err := l.store.ApplyLikes(t.Context(), l.records(l.back(d, l.users[0], 100)))
+	_, err := likes.New(l.store).ApplyLikes(t.Context(), l.records(l.back(d, l.users[0], 100)))
 	require.Error(t, err)
 	assert.True(t, db.IsBadData(err), "the count never becomes negative")
 }
@@ -345,7 +347,7 @@ func TestApplyClaims_writersThatBothOwnAShardTakeTurns(t *testing.T) {
 		writers.Go(func() {
 			for start := 0; start < len(records); start += 3 + w {
 				end := min(start+9, len(records))
-				if _, err := l.store.ApplyLikes(context.Background(), records[start:end]); err != nil {
+				if _, err := likes.New(l.store).ApplyLikes(context.Background(), records[start:end]); err != nil {
 					t.Error(err)
 					return
 				}
@@ -388,7 +390,7 @@ func TestApplyClaims_ofALatePartOfARun(t *testing.T) {
 			part := func(events ...models.Event) {
 				t.Helper()
 				shard := run[0].Target().Shard(l.store.Shards())
-				_, err := l.store.ApplyLikes(t.Context(), []models.LikeRecord{{Shard: shard,
+				_, err := likes.New(l.store).ApplyLikes(t.Context(), []models.LikeRecord{{Shard: shard,
 					Pos: models.Position{Epoch: 1, Seq: 1}, Part: true, Events: events}})
 				require.NoError(t, err)
 				l.check()
@@ -469,7 +471,7 @@ func TestApplyClaims_agreesWithAModel(t *testing.T) {
 				events = append(events, e)
 				m.apply(e)
 			}
-			_, err := l.store.ApplyLikes(context.Background(), l.records(events...))
+			_, err := likes.New(l.store).ApplyLikes(context.Background(), l.records(events...))
 			require.NoError(r, err)
 			for _, d := range drops {
 				require.EqualValues(r, m.claimed[d], l.claimed(d), "drop %d from claim %d", d, first)

@@ -34,7 +34,7 @@ func (s *DB) ClaimDirect(ctx context.Context, dropID, userID, id int64) (c *mode
 		WHERE id=? AND claimed<stock AND ` + dropBegun + ` AND ` + dropNotEnded
 	err = s.Transact(ctx, func(tx *Tx) error {
 		taken = false
-		if err := holdDirect(tx); err != nil {
+		if err := HoldDirect(tx); err != nil {
 			return err
 		}
 		var has struct {
@@ -109,7 +109,7 @@ func takeRow(tx *Tx, r *claimRow, old int64) error {
 	if old == 0 {
 		err := tx.Exec(insert,
 			r.DropID, r.UserID, r.ID, r.State, r.CreatedAt, r.ExpiresAt, r.ConfirmedAt, r.DueAt).Error
-		if models.MySQLCode(err) == errDuplicateKey {
+		if models.MySQLCode(err) == DuplicateKey {
 			return ErrChangedMeanwhile
 		}
 		return err
@@ -146,7 +146,7 @@ func (s *DB) ReturnDirect(ctx context.Context, userID, id int64) (*models.Claim,
 		WHERE drop_id=? AND user_id=? AND id=? AND state IN (?,?)`
 	var c models.Claim
 	err := s.Transact(ctx, func(tx *Tx) error {
-		if err := holdDirect(tx); err != nil {
+		if err := HoldDirect(tx); err != nil {
 			return err
 		}
 		c = models.Claim{}

@@ -16,6 +16,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 	"likewise/models/moderation"
 	"likewise/models/privacy"
 	"likewise/models/webhooks"
@@ -49,7 +50,8 @@ func newClaimSite(t testing.TB, users int) claimSite {
 		l.users = append(l.users, newUser(t, store, fmt.Sprintf("user%d", i)).ID)
 	}
 	for shard := range store.Shards() {
-		_, err := store.ApplyLikes(t.Context(), []models.LikeRecord{{Shard: shard, Pos: models.Position{Epoch: 1},
+		_, err := likes.New(store).ApplyLikes(t.Context(), []models.LikeRecord{{Shard: shard,
+			Pos:    models.Position{Epoch: 1},
 			Events: []models.Event{{Type: models.ShardOpened}}}})
 		require.NoError(t, err)
 	}
@@ -217,7 +219,7 @@ func TestDeletePost_recordsTheClosingsOfItsDrops(t *testing.T) {
 	one, two := l.drop(models.DropSettings{Stock: 3}), l.drop(models.DropSettings{Stock: 3})
 	l.exec("UPDATE drops SET version=2")
 	require.NoError(t, l.store.DeletePost(t.Context(), l.post.Author.ID, l.post.ID))
-	closings, err := l.store.OpenClosings(t.Context(), 0, 10)
+	closings, err := likes.New(l.store).OpenClosings(t.Context(), 0, 10)
 	require.NoError(t, err)
 	var targets []models.Target
 	for _, c := range closings {

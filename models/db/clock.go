@@ -8,9 +8,9 @@ import (
 	"likewise/models"
 )
 
-// lateLikes is longer than any request. For so long, a like can be accepted after its session has expired, and a
+// LateLikes is longer than any request. For so long, a like can be accepted after its session has expired, and a
 // transaction can commit after it wrote the time of a like.
-const lateLikes = time.Minute
+const LateLikes = time.Minute
 
 // UseLikeClock makes the store compare the times of likes with a clock, instead of that of MySQL, which accepts the
 // likes of direct mode. It is called before the store is used.
@@ -23,7 +23,7 @@ func (s *DB) LikeTime(ctx context.Context) (earliest, latest time.Time, err erro
 		return s.likeClock(ctx)
 	}
 	now, err := s.ServerTime(ctx)
-	return now.Add(-lateLikes), now, err // a transaction may have written an earlier time, and commit later
+	return now.Add(-LateLikes), now, err // a transaction may have written an earlier time, and commit later
 }
 
 // ServerTime reads the clock of MySQL, to the millisecond.

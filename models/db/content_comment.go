@@ -53,7 +53,7 @@ func (s *DB) CreateComment(ctx context.Context, author models.Author, postID int
 		if count.RowsAffected == 0 {
 			return models.NotFound(models.KindPost)
 		}
-		if err := syncTags(tx, postID); err != nil {
+		if err := SyncTags(tx, postID); err != nil {
 			return err
 		}
 		place, err := placeFor(tx, author.ID, postID, parentID)

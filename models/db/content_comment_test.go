@@ -15,6 +15,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 // exec runs a statement without the store.
@@ -60,7 +61,7 @@ func TestRecount_repairsTheDepthsOfTrees(t *testing.T) {
 	for i, depth := range depths {
 		if depth == 2 { // what is below follows
 			target := models.Target{Kind: models.KindComment, ID: int64(i + 1)}
-			require.NoError(t, store.Recount(t.Context(), target))
+			require.NoError(t, likes.New(store).Recount(t.Context(), target))
 		}
 	}
 	deepest := 0
@@ -135,14 +136,15 @@ func TestImportComments_keepDepthAndActivity(t *testing.T) {
 func checkCounts(t *testing.T, store *db.DB) {
 	t.Helper()
 	for _, kind := range []models.TargetKind{models.KindPost, models.KindComment} {
-		tallies, err := store.Tally(context.Background(), kind, 0, 1_000_000)
+		tallies, err := likes.New(store).Tally(context.Background(), kind, 0, 1_000_000)
 		if err != nil {
 			t.Error(err)
 			return
 		}
 		for _, tally := range tallies {
 			if kind == models.KindPost || tally.Children != tally.ChildRows {
-				tally, _, err = store.LockedTally(context.Background(), models.Target{Kind: kind, ID: tally.ID})
+				tally, _, err = likes.New(store).LockedTally(context.Background(), models.Target{Kind: kind,
+					ID: tally.ID})
 			}
 			if err != nil {
 				t.Error(err)

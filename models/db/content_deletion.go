@@ -38,7 +38,7 @@ func HidePosts(tx *Tx, ids []int64, d models.Deletion) (hidden []int64, err erro
 	if err := RecordClosings(tx, models.KindDrop, drops, d.At, false); err != nil {
 		return nil, err
 	}
-	return hidden, moveTags(tx, hidden...)
+	return hidden, MoveTags(tx, hidden...)
 }
 
 // ShowPosts restores those posts that are deleted and returns their ids.
@@ -77,7 +77,7 @@ func ShowPosts(tx *Tx, ids []int64) (shown []int64, err error) {
 			return nil, err
 		}
 	}
-	return shown, moveTags(tx, shown...)
+	return shown, MoveTags(tx, shown...)
 }
 
 // lockPosts locks posts in the order of their ids and returns the ids of those with the status.
@@ -210,7 +210,7 @@ func refreshActiveAt(tx *Tx, comments []int64) error {
 	if err := tx.Exec(update).Error; err != nil {
 		return err
 	}
-	return syncTags(tx, ids...)
+	return SyncTags(tx, ids...)
 }
 
 // commentPlacement is where a comment is. Only its status ever changes.

@@ -12,6 +12,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/likes"
 )
 
 // hotScores compares hot_score of every post with models.HotScore of its count.
@@ -42,15 +43,15 @@ func TestHotScore_followsTheLikes(t *testing.T) {
 	assert.Equal(t, 46_863, count(t, l.store, "SELECT hot_score-UNIX_TIMESTAMP(created_at) FROM posts"), "eleven likes")
 	l.apply(l.at(1, 12, 1, false))
 	l.hotScores()
-	_, err := l.store.SetLike(t.Context(), l.target, 2, false)
+	_, err := likes.New(l.store).SetLike(t.Context(), l.target, 2, false)
 	require.NoError(t, err)
 	l.hotScores()
-	_, err = l.store.SetLike(t.Context(), l.target, 99, true)
+	_, err = likes.New(l.store).SetLike(t.Context(), l.target, 99, true)
 	require.NoError(t, err)
 	l.hotScores()
 
 	tally := func() models.TargetTally {
-		tally, _, err := l.store.TallyOf(t.Context(), l.target)
+		tally, _, err := likes.New(l.store).TallyOf(t.Context(), l.target)
 		require.NoError(t, err)
 		return tally
 	}
@@ -58,7 +59,7 @@ func TestHotScore_followsTheLikes(t *testing.T) {
 	_, err = l.store.Pool().ExecContext(t.Context(), "UPDATE posts SET hot_score=7")
 	require.NoError(t, err)
 	assert.Equal(t, int64(7), tally().HotScore)
-	require.NoError(t, l.store.Recount(t.Context(), l.target))
+	require.NoError(t, likes.New(l.store).Recount(t.Context(), l.target))
 	l.hotScores()
 	assert.Equal(t, tally().HotWant, tally().HotScore)
 }
@@ -87,7 +88,7 @@ func TestHotScore_isTheSameInGoAndInTheDatabase(t *testing.T) {
 	}
 	wrong, after := 0, int64(0)
 	for {
-		tallies, err := store.Tally(t.Context(), models.KindPost, after, 5000)
+		tallies, err := likes.New(store).Tally(t.Context(), models.KindPost, after, 5000)
 		require.NoError(t, err)
 		if len(tallies) == 0 {
 			break

@@ -118,7 +118,7 @@ func importUser(tx *Tx, u models.ImportedUser) (int64, error) {
 	at := models.WholeSeconds(u.CreatedAt)
 	for _, name := range u.Usernames {
 		id, err := tx.Insert(insert, name, u.Email, u.Profile.DisplayName, u.Profile.Bio, u.Profile.AvatarURL, at, at)
-		if models.MySQLCode(err) != errDuplicateKey {
+		if models.MySQLCode(err) != DuplicateKey {
 			return id, err
 		}
 	}
@@ -234,7 +234,7 @@ func countImported(tx *Tx, latest map[int64]time.Time, added, replies map[int64]
 			return err
 		}
 	}
-	if err := syncTags(tx, slices.Collect(maps.Keys(added))...); err != nil {
+	if err := SyncTags(tx, slices.Collect(maps.Keys(added))...); err != nil {
 		return err
 	}
 	const countOnParent = `
@@ -332,7 +332,7 @@ func (s *DB) importBatch(ctx context.Context, source, kind string, n int,
 			INSERT INTO imports (source, kind, external_id, local_id)
 			VALUES ` + strings.Join(values, ", ")
 		err = tx.Exec(insert, args...).Error
-		if models.MySQLCode(err) == errDuplicateKey {
+		if models.MySQLCode(err) == DuplicateKey {
 			return &models.Error{Code: models.CodeConflict, Message: "Another import of the same source is running.",
 				Err: err}
 		}

@@ -11,6 +11,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 // oldPosts is the size of a site of old posts, all by one author, with one tag and with the same ten words.
@@ -209,7 +210,7 @@ func TestTags_keepWhatTheirPostsAreOrderedBy(t *testing.T) {
 	p, err := store.CreatePost(t.Context(), ada, models.PostText{Title: "T", Content: "C", Tags: models.Tags{"a", "b"}})
 	require.NoError(t, err)
 	stale := func() int64 {
-		tally, there, err := store.TallyOf(t.Context(), postTarget(p))
+		tally, there, err := likes.New(store).TallyOf(t.Context(), postTarget(p))
 		require.NoError(t, err)
 		require.True(t, there)
 		return tally.TagsStale
@@ -224,9 +225,9 @@ func TestTags_keepWhatTheirPostsAreOrderedBy(t *testing.T) {
 			WHERE posts_count<>(SELECT COUNT(*) FROM post_tags g WHERE g.tag_id=t.id AND g.status=1)`), what)
 	}
 	check("a new post", nil)
-	_, err = store.SetLike(t.Context(), postTarget(p), bob.ID, true)
+	_, err = likes.New(store).SetLike(t.Context(), postTarget(p), bob.ID, true)
 	check("a like", err)
-	_, err = store.SetLike(t.Context(), postTarget(p), bob.ID, false)
+	_, err = likes.New(store).SetLike(t.Context(), postTarget(p), bob.ID, false)
 	check("no like", err)
 	exec := func(query string, args ...any) {
 		_, err := patient(store).ExecContext(t.Context(), query, args...)
@@ -235,7 +236,7 @@ func TestTags_keepWhatTheirPostsAreOrderedBy(t *testing.T) {
 	exec("UPDATE posts SET created_at='2020-01-01', active_at='2020-01-01', hot_score=? WHERE id=?",
 		models.HotScore(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), 0), p.ID)
 	assert.EqualValues(t, 2, stale())
-	check("a recount", store.Recount(t.Context(), postTarget(p)))
+	check("a recount", likes.New(store).Recount(t.Context(), postTarget(p)))
 	c := newComment(t, store, bob, p, nil)
 	check("a comment", nil)
 	check("a deleted comment", store.DeleteComment(t.Context(), c))
@@ -248,5 +249,5 @@ func TestTags_keepWhatTheirPostsAreOrderedBy(t *testing.T) {
 	exec("UPDATE post_tags SET status=2 WHERE post_id=?", p.ID)
 	exec("UPDATE tags SET posts_count=0")
 	assert.EqualValues(t, 2, stale())
-	check("a mended status", store.Recount(t.Context(), postTarget(p)))
+	check("a mended status", likes.New(store).Recount(t.Context(), postTarget(p)))
 }

@@ -10,6 +10,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 	"likewise/models/search"
 )
 
@@ -32,7 +33,7 @@ func TestRevisions_keepWhatAnEditReplaces(t *testing.T) {
 			fmt.Sprintf("%d %s T%d C%d %v %s", i+1, editor.Username, i+1, i+1, tags, now.Format(time.TimeOnly)))
 		// Counting must not move the time of a version.
 		now = now.Add(time.Minute)
-		_, err = store.SetLike(t.Context(), models.Target{Kind: models.KindPost, ID: p.ID}, mod.ID, i%2 == 0)
+		_, err = likes.New(store).SetLike(t.Context(), models.Target{Kind: models.KindPost, ID: p.ID}, mod.ID, i%2 == 0)
 		require.NoError(t, err)
 		newComment(t, store, mod, p, nil)
 	}

@@ -87,12 +87,12 @@ func insertTags(tx *Tx, postID int64, createdAt time.Time, tags models.Tags, ids
 	if err := tx.Exec(insert, args...).Error; err != nil {
 		return fmt.Errorf("tag post %d: %w", postID, err)
 	}
-	return syncTags(tx, postID)
+	return SyncTags(tx, postID)
 }
 
-// syncTags copies the columns that lists of a tag are ordered and filtered by from posts to their rows of post_tags.
+// SyncTags copies the columns that lists of a tag are ordered and filtered by from posts to their rows of post_tags.
 // Every transaction that changes one of these columns calls it. The caller has locked the rows of the posts.
-func syncTags(tx *Tx, posts ...int64) error {
+func SyncTags(tx *Tx, posts ...int64) error {
 	if len(posts) == 0 {
 		return nil
 	}
@@ -108,8 +108,8 @@ func syncTags(tx *Tx, posts ...int64) error {
 	return nil
 }
 
-// staleTags is the column with the number of rows of post_tags that differ from their post t.
-const staleTags = `(
+// StaleTags is the column with the number of rows of post_tags that differ from their post t.
+const StaleTags = `(
 		SELECT COUNT(*)
 		FROM post_tags g
 		WHERE g.post_id=t.id AND (
@@ -118,8 +118,8 @@ const staleTags = `(
 		)
 	)`
 
-// moveTags hides or shows the tags of posts as the posts are, and counts them.
-func moveTags(tx *Tx, posts ...int64) error {
+// MoveTags hides or shows the tags of posts as the posts are, and counts them.
+func MoveTags(tx *Tx, posts ...int64) error {
 	query := `
 		SELECT g.tag_id, p.status=? AS shown
 		FROM post_tags g
@@ -139,7 +139,7 @@ func moveTags(tx *Tx, posts ...int64) error {
 			tx.CountTag(c.TagID, -1)
 		}
 	}
-	return syncTags(tx, posts...)
+	return SyncTags(tx, posts...)
 }
 
 // ListTags lists tags that some post has. A list by name passes over tags that no post has, and a list by popularity

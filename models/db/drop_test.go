@@ -10,6 +10,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 func TestRun_ofClaims(t *testing.T) {
@@ -131,7 +132,7 @@ func TestDropGate_readsSettingsAndLiveClaims(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, want, open)
 	}
-	missing, err := store.Missing(t.Context(), []models.Target{
+	missing, err := likes.New(store).Missing(t.Context(), []models.Target{
 		{Kind: models.KindDrop, ID: one}, {Kind: models.KindDrop, ID: 999}})
 	require.NoError(t, err)
 	assert.Equal(t, []models.Target{{Kind: models.KindDrop, ID: 999}}, missing)

@@ -15,12 +15,14 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 // shardLog makes the records of one target's shard.
 type shardLog struct {
 	t      *testing.T
 	store  *db.DB
+	likes  *likes.Store
 	target models.Target
 }
 
@@ -45,7 +47,7 @@ func (l shardLog) opened(epoch int64, after models.Position) models.LikeRecord {
 
 func (l shardLog) apply(records ...models.LikeRecord) models.LikesApplied {
 	l.t.Helper()
-	done, err := l.store.ApplyLikes(context.Background(), records)
+	done, err := l.likes.ApplyLikes(context.Background(), records)
 	require.NoError(l.t, err)
 	l.check(l.target)
 	return done
@@ -54,7 +56,7 @@ func (l shardLog) apply(records ...models.LikeRecord) models.LikesApplied {
 // check compares the count with the rows.
 func (l shardLog) check(target models.Target) {
 	l.t.Helper()
-	tally, ok, err := l.store.TallyOf(context.Background(), target)
+	tally, ok, err := l.likes.TallyOf(context.Background(), target)
 	require.NoError(l.t, err)
 	require.True(l.t, ok)
 	require.Equal(l.t, tally.LikeRows, tally.Likes, "likes_count of %s and its rows", target)
@@ -62,14 +64,14 @@ func (l shardLog) check(target models.Target) {
 
 func (l shardLog) likers() []int64 {
 	l.t.Helper()
-	ids, err := l.store.LikerIDs(context.Background(), l.target, 0, 1000)
+	ids, err := l.likes.LikerIDs(context.Background(), l.target, 0, 1000)
 	require.NoError(l.t, err)
 	return ids
 }
 
 func (l shardLog) state() models.ShardState {
 	l.t.Helper()
-	state, err := l.store.ShardState(context.Background(), l.target.Shard(l.store.Shards()))
+	state, err := l.likes.ShardState(context.Background(), l.target.Shard(l.store.Shards()))
 	require.NoError(l.t, err)
 	return state
 }
@@ -80,7 +82,7 @@ func newLog(t *testing.T) shardLog {
 	store := openStore(t)
 	testkit.AddUsers(t, store.Pool(), 1, 2000) // before the author, whose likes count for no milestone
 	post := newPost(t, store, newUser(t, store, "ada"))
-	l := shardLog{t, store, models.Target{Kind: models.KindPost, ID: post.ID}}
+	l := shardLog{t, store, likes.New(store), models.Target{Kind: models.KindPost, ID: post.ID}}
 	l.apply(l.opened(1, models.Position{}))
 	return l
 }
@@ -145,10 +147,10 @@ func TestApplyLikes_recordsAJumpAndAppliesOverIt(t *testing.T) {
 			"SELECT COUNT(*) FROM like_gaps WHERE after_epoch=1 AND after_seq=1 AND before_epoch=1 AND before_seq=4"),
 	)
 
-	gaps, err := l.store.OpenGaps(t.Context(), l.state().Shard)
+	gaps, err := l.likes.OpenGaps(t.Context(), l.state().Shard)
 	require.NoError(t, err)
 	assert.Equal(t, models.Position{Epoch: 1, Seq: 1}, gaps.After)
-	require.NoError(t, l.store.CloseGaps(t.Context(), gaps.IDs))
+	require.NoError(t, l.likes.CloseGaps(t.Context(), gaps.IDs))
 	assert.Zero(t, l.state().OpenGaps)
 }
 
@@ -278,7 +280,8 @@ func TestApplyLikes_locksSomeThousandTargetsAtATime(t *testing.T) {
 	t.Parallel()
 	dsn := testkit.Database(t)
 	store, log := openWatched(t, dsn)
-	l := shardLog{t, store, models.Target{Kind: models.KindPost, ID: newPost(t, store, newUser(t, store, "ada")).ID}}
+	l := shardLog{t, store, likes.New(store), models.Target{Kind: models.KindPost, ID: newPost(t, store, newUser(t,
+		store, "ada")).ID}}
 	events := []models.Event{models.LikeEvent(l.target, 7, true, past)}
 	testkit.AddUsers(t, store.Pool(), 7, 7)
 	const ghosts = 12_000
@@ -383,7 +386,7 @@ func TestApplyLikes_reportsBadData(t *testing.T) {
 		END`,
 	)
 	require.NoError(t, err)
-	_, err = l.store.ApplyLikes(t.Context(), []models.LikeRecord{l.at(1, 1, 7, true), l.at(1, 2, 666, true)})
+	_, err = l.likes.ApplyLikes(t.Context(), []models.LikeRecord{l.at(1, 1, 7, true), l.at(1, 2, 666, true)})
 	require.Error(t, err)
 	assert.True(t, db.IsBadData(err))
 	assert.Empty(t, l.likers(), "all or nothing")
@@ -391,7 +394,7 @@ func TestApplyLikes_reportsBadData(t *testing.T) {
 
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = l.store.ApplyLikes(cancelled, []models.LikeRecord{l.at(1, 1, 7, true)})
+	_, err = l.likes.ApplyLikes(cancelled, []models.LikeRecord{l.at(1, 1, 7, true)})
 	require.Error(t, err)
 	assert.False(t, db.IsBadData(err))
 }
@@ -407,7 +410,7 @@ func TestApplyLikes_movesNeitherVersionNorUpdatedAt(t *testing.T) {
 	_, err = l.store.Pool().ExecContext(t.Context(), "UPDATE comments SET updated_at=?", past)
 	require.NoError(t, err)
 
-	c := shardLog{t, l.store, models.Target{Kind: models.KindComment, ID: comment.ID}}
+	c := shardLog{t, l.store, l.likes, models.Target{Kind: models.KindComment, ID: comment.ID}}
 	l.apply(l.at(1, 1, 7, true), c.of(c.target, 1, 2, 7, true))
 	l.apply(l.at(1, 3, 7, false), c.of(c.target, 1, 4, 8, true))
 	c.check(c.target)
@@ -432,7 +435,7 @@ func TestApplyLikes_writersThatBothOwnAShardTakeTurns(t *testing.T) {
 		writers.Go(func() {
 			for start := 0; start < len(log); {
 				end := min(start+1+rand.IntN(25), len(log))
-				if _, err := l.store.ApplyLikes(context.Background(), log[start:end]); err != nil {
+				if _, err := l.likes.ApplyLikes(context.Background(), log[start:end]); err != nil {
 					t.Error(err)
 					return
 				}
@@ -456,7 +459,7 @@ func TestApplyLikes_agreesWithDirectWrites(t *testing.T) {
 	for range 4 {
 		direct.Go(func() {
 			for range 60 {
-				if _, err := l.store.SetLike(context.Background(), l.target, rand.Int64N(10)+1,
+				if _, err := l.likes.SetLike(context.Background(), l.target, rand.Int64N(10)+1,
 					rand.IntN(2) == 0); err != nil {
 					t.Error(err)
 				}
@@ -464,7 +467,7 @@ func TestApplyLikes_agreesWithDirectWrites(t *testing.T) {
 		})
 	}
 	for seq := int64(1); seq <= 60; seq++ {
-		_, err := l.store.ApplyLikes(context.Background(),
+		_, err := l.likes.ApplyLikes(context.Background(),
 			[]models.LikeRecord{l.at(1, seq, rand.Int64N(10)+1, seq%2 == 0)})
 		require.NoError(t, err)
 	}
@@ -476,13 +479,13 @@ func TestNextEpoch_isHigherThanEverythingBefore(t *testing.T) {
 	t.Parallel()
 	l := newLog(t)
 	shard := l.state().Shard
-	first, err := l.store.NextEpoch(t.Context(), shard, 0)
+	first, err := l.likes.NextEpoch(t.Context(), shard, 0)
 	require.NoError(t, err)
 	assert.Equal(t, int64(2), first, "epoch 1 is applied already")
-	second, err := l.store.NextEpoch(t.Context(), shard, 40)
+	second, err := l.likes.NextEpoch(t.Context(), shard, 40)
 	require.NoError(t, err)
 	assert.Equal(t, int64(41), second)
-	_, err = l.store.NextEpoch(t.Context(), 99, 0)
+	_, err = l.likes.NextEpoch(t.Context(), 99, 0)
 	assert.Error(t, err)
 
 	seen := map[int64]bool{}
@@ -490,7 +493,7 @@ func TestNextEpoch_isHigherThanEverythingBefore(t *testing.T) {
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
-			epoch, err := l.store.NextEpoch(context.Background(), shard, 0)
+			epoch, err := l.likes.NextEpoch(context.Background(), shard, 0)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil || seen[epoch] {
@@ -613,7 +616,8 @@ func TestApplyLikes_dropsLikesOfUsersWithoutARow(t *testing.T) {
 func TestApplyLikes_asksForAUserOnce(t *testing.T) {
 	t.Parallel()
 	store, log := openWatched(t, testkit.Database(t))
-	l := shardLog{t, store, models.Target{Kind: models.KindPost, ID: newPost(t, store, newUser(t, store, "ada")).ID}}
+	l := shardLog{t, store, likes.New(store), models.Target{Kind: models.KindPost, ID: newPost(t, store, newUser(t,
+		store, "ada")).ID}}
 	testkit.AddUsers(t, store.Pool(), 1, 9)
 	asked := func(records ...models.LikeRecord) (queries int) {
 		log.selects()

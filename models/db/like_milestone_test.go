@@ -128,7 +128,9 @@ func TestMilestones_countTheLikesOfOthers(t *testing.T) {
 						}
 						if seq++; !direct {
 							records = append(records, l.at(1, seq, e.user, e.liked))
-						} else if _, err := l.store.SetLike(t.Context(), l.target, e.user, e.liked); err != nil {
+						} else if _, err := l.likes.SetLike(
+							t.Context(), l.target, e.user, e.liked,
+						); err != nil {
 							t.Fatal(err)
 						}
 					}
@@ -171,7 +173,7 @@ func TestMilestones_notifyOnceAmongConcurrentWriters(t *testing.T) {
 	for range 3 {
 		writers.Go(func() {
 			for start := 0; start < len(log); start += 5 {
-				if _, err := l.store.ApplyLikes(
+				if _, err := l.likes.ApplyLikes(
 					context.Background(),
 					log[max(0, start-5):min(start+5, len(log))],
 				); err != nil {
@@ -183,7 +185,8 @@ func TestMilestones_notifyOnceAmongConcurrentWriters(t *testing.T) {
 	for user := int64(101); user <= 104; user++ {
 		writers.Go(func() {
 			for round := range 30 {
-				if _, err := l.store.SetLike(context.Background(), l.target, user, round%2 == 0); err != nil {
+				if _, err := l.likes.SetLike(context.Background(), l.target, user,
+					round%2 == 0); err != nil {
 					t.Error(err)
 				}
 			}
@@ -209,7 +212,7 @@ func TestMilestones_areReachedDespiteOtherCounts(t *testing.T) {
 	require.NoError(t, err)
 	var applied sync.WaitGroup
 	applied.Go(func() {
-		_, err := l.store.ApplyLikes(context.Background(), []models.LikeRecord{l.at(1, 9, 9, true)})
+		_, err := l.likes.ApplyLikes(context.Background(), []models.LikeRecord{l.at(1, 9, 9, true)})
 		assert.NoError(t, err)
 	})
 	// Either it waits for the row before it has read it, or it has read it and waits to count.
@@ -229,7 +232,7 @@ func TestMilestones_areReachedDespiteOtherCounts(t *testing.T) {
 func TestMilestones_inDirectMode(t *testing.T) {
 	l, notified := milestonesOf(t)
 	set := func(user int64, liked bool) {
-		_, err := l.store.SetLike(t.Context(), l.target, user, liked)
+		_, err := l.likes.SetLike(t.Context(), l.target, user, liked)
 		require.NoError(t, err)
 	}
 	for user := int64(1); user <= 11; user++ {
@@ -255,11 +258,11 @@ func TestMilestones_inDirectMode(t *testing.T) {
 
 func TestPassMilestones_ofImportedLikes(t *testing.T) {
 	l, notified := milestonesOf(t)
-	require.NoError(t, l.store.PassMilestones(t.Context(), l.target, 37))
+	require.NoError(t, l.likes.PassMilestones(t.Context(), l.target, 37))
 	l.apply(l.likesOf(1, 1, 99, true)...)
 	assert.Empty(t, notified())
 	l.apply(l.at(1, 100, 100, true))
 	assert.Equal(t, "100", notified())
-	require.NoError(t, l.store.PassMilestones(t.Context(), l.target, 5))
+	require.NoError(t, l.likes.PassMilestones(t.Context(), l.target, 5))
 	assert.Equal(t, 100, count(t, l.store, "SELECT milestone FROM posts"))
 }

@@ -13,6 +13,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 // modes opens a store whose first process has started in a mode.
@@ -59,14 +60,14 @@ func TestSwitchLikes_refusesToLeaveTheGateWithAGap(t *testing.T) {
 	}
 	refused := func(to models.LikesMode, shards string) {
 		t.Helper()
-		before, err := store.ShardStates(t.Context())
+		before, err := likes.New(store).ShardStates(t.Context())
 		require.NoError(t, err)
 		mode := modeOf(t, store)
 		err = store.SwitchLikes(t.Context(), to)
 		require.Equal(t, models.CodeConflict, models.ErrorCode(err), "%v", err)
 		assert.ErrorContains(t, err, "MySQL lacks likes of the shards "+shards)
 		assert.Equal(t, mode, modeOf(t, store))
-		after, err := store.ShardStates(t.Context())
+		after, err := likes.New(store).ShardStates(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, before, after)
 	}
@@ -88,11 +89,11 @@ func TestSwitchLikes_directModeIsAnEpoch(t *testing.T) {
 	store := modes(t, models.LikesGated)
 	states := func() []models.ShardState {
 		t.Helper()
-		states, err := store.ShardStates(t.Context())
+		states, err := likes.New(store).ShardStates(t.Context())
 		require.NoError(t, err)
 		return states
 	}
-	begun, err := store.NextEpoch(t.Context(), 3, 0)
+	begun, err := likes.New(store).NextEpoch(t.Context(), 3, 0)
 	require.NoError(t, err)
 	exec(t, store, "UPDATE like_shards SET applied_epoch=7, applied_seq=9 WHERE shard=4")
 	require.NoError(t, store.SwitchLikes(t.Context(), models.LikesDraining))
@@ -100,7 +101,7 @@ func TestSwitchLikes_directModeIsAnEpoch(t *testing.T) {
 	assert.Equal(t, begun+1, draining[3].Epoch)
 	assert.Equal(t, int64(8), draining[4].Epoch)
 	assert.Equal(t, models.Position{Epoch: 7, Seq: 9}, draining[4].Applied, "the writer works on")
-	_, err = store.NextEpoch(t.Context(), 3, 0)
+	_, err = likes.New(store).NextEpoch(t.Context(), 3, 0)
 	require.ErrorIs(t, err, models.ErrNotGated)
 
 	before := time.Now().Add(-time.Second)
@@ -113,9 +114,9 @@ func TestSwitchLikes_directModeIsAnEpoch(t *testing.T) {
 	}
 	require.NoError(t, store.SwitchLikes(t.Context(), models.LikesGated))
 	assert.Equal(t, direct, states())
-	opened, err := store.NextEpoch(t.Context(), 4, 7)
+	opened, err := likes.New(store).NextEpoch(t.Context(), 4, 7)
 	require.NoError(t, err)
-	_, err = store.ApplyLikes(t.Context(), []models.LikeRecord{{
+	_, err = likes.New(store).ApplyLikes(t.Context(), []models.LikeRecord{{
 		Shard: 4, Pos: models.Position{Epoch: opened},
 		Events: []models.Event{{Type: models.ShardOpened, After: models.Position{Epoch: 7, Seq: 9}}},
 	}})
@@ -139,7 +140,7 @@ func TestSwitchLikes_waitsForDirectLikes(t *testing.T) {
 	var running sync.WaitGroup
 	var liked, switched atomic.Bool
 	running.Go(func() {
-		_, err := store.SetLike(context.Background(), post, ada.ID, true)
+		_, err := likes.New(store).SetLike(context.Background(), post, ada.ID, true)
 		liked.Store(true)
 		assert.NoError(t, err)
 	})
@@ -151,9 +152,9 @@ func TestSwitchLikes_waitsForDirectLikes(t *testing.T) {
 	awaitWaiting(t, store, "%FROM settings%FOR UPDATE%", &switched)
 	require.NoError(t, other.Commit())
 	running.Wait()
-	_, err = store.SetLike(t.Context(), post, ada.ID, false)
+	_, err = likes.New(store).SetLike(t.Context(), post, ada.ID, false)
 	require.Equal(t, models.CodeUnavailable, models.ErrorCode(err), "%v", err)
-	likers, err := store.LikerIDs(t.Context(), post, 0, 10)
+	likers, err := likes.New(store).LikerIDs(t.Context(), post, 0, 10)
 	require.NoError(t, err)
 	assert.Equal(t, []int64{ada.ID}, likers)
 }
@@ -164,26 +165,26 @@ func TestStartLikes_directProcessesFinishNothingOnAGatedSite(t *testing.T) {
 	store := modes(t, models.LikesDirect)
 	mod, ada := newModerator(t, store, "mod"), newUser(t, store, "ada")
 	post := newPost(t, store, ada)
-	_, err := store.SetLike(t.Context(), postTarget(post), ada.ID, true)
+	_, err := likes.New(store).SetLike(t.Context(), postTarget(post), ada.ID, true)
 	require.NoError(t, err)
 	require.NoError(t, store.DeletePost(t.Context(), ada.ID, post.ID))
-	void := db.LikeVoid{UserID: ada.ID, RequestedBy: mod.ID, Reason: "Bought likes."}
-	require.NoError(t, store.VoidLikes(t.Context(), &void))
-	closings, err := store.OpenClosings(t.Context(), 0, 10)
+	void := likes.LikeVoid{UserID: ada.ID, RequestedBy: mod.ID, Reason: "Bought likes."}
+	require.NoError(t, likes.New(store).VoidLikes(t.Context(), &void))
+	closings, err := likes.New(store).OpenClosings(t.Context(), 0, 10)
 	require.NoError(t, err)
 	require.Len(t, closings, 1)
 	closings[0].Last = true
 	finish := map[string]func() error{
 		"withdraw": func() error {
-			done, err := store.WithdrawLike(t.Context(), postTarget(post), ada.ID,
+			done, err := likes.New(store).WithdrawLike(t.Context(), postTarget(post), ada.ID,
 				func() (bool, error) { return true, nil })
 			if err == nil && !done {
 				err = errors.New("not withdrawn")
 			}
 			return err
 		},
-		"close": func() error { return store.EndClosing(t.Context(), closings[0]) },
-		"void":  func() error { return store.CloseLikeVoid(t.Context(), void.ID) },
+		"close": func() error { return likes.New(store).EndClosing(t.Context(), closings[0]) },
+		"void":  func() error { return likes.New(store).CloseLikeVoid(t.Context(), void.ID) },
 	}
 	left := func() [3]int {
 		t.Helper()

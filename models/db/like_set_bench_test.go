@@ -5,6 +5,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/likes"
 )
 
 // BenchmarkApplyLikes writes full batches: all likes of one post; one like of each of many posts that had some before,
@@ -34,7 +35,7 @@ func BenchmarkApplyLikes(b *testing.B) {
 					Events: []models.Event{{Type: models.ShardOpened}},
 				}), 1
 			}
-			if _, err := store.ApplyLikes(b.Context(), opened); err != nil {
+			if _, err := likes.New(store).ApplyLikes(b.Context(), opened); err != nil {
 				b.Fatal(err)
 			}
 			for b.Loop() {
@@ -66,7 +67,7 @@ func BenchmarkApplyLikes(b *testing.B) {
 					next[shard]++
 				}
 				b.StartTimer()
-				done, err := store.ApplyLikes(b.Context(), records)
+				done, err := likes.New(store).ApplyLikes(b.Context(), records)
 				if err != nil || done.Inserted != batch || done.Gaps != 0 {
 					b.Fatalf("%+v, %v", done, err)
 				}

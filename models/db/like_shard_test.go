@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"likewise/models/likes"
 )
 
 // A target may be evicted if its last change is not above the watermark and its shard has no gap. So every gap below
@@ -23,13 +25,13 @@ func TestShardState_hasEveryGapBelowTheWatermark(t *testing.T) {
 		_, err := conn.ExecContext(t.Context(), statement)
 		require.NoError(t, err)
 	}
-	before, err := store.ShardState(t.Context(), 3)
+	before, err := likes.New(store).ShardState(t.Context(), 3)
 	require.NoError(t, err)
 	run("LOCK TABLES like_gaps WRITE") // the state waits for them
 	var running sync.WaitGroup
 	var ended atomic.Bool
 	running.Go(func() {
-		state, err := store.ShardState(context.Background(), 3)
+		state, err := likes.New(store).ShardState(context.Background(), 3)
 		ended.Store(true)
 		assert.NoError(t, err)
 		assert.Equal(t, before.Applied, state.Applied, "the watermark is of after the gaps, or of the same time")

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/likes"
 )
 
 // A locked tally waits for a transaction that changes the counts. An unlocked one does not, and its snapshot may be of
@@ -28,7 +29,7 @@ func TestLockedTally_waitsForTransactions(t *testing.T) {
 		{
 			"UPDATE posts SET comments_count=comments_count+1", "%FROM posts%FOR UPDATE%",
 			func() (int64, int64, bool, error) {
-				tally, ok, err := l.store.LockedTally(context.Background(), postTarget(post))
+				tally, ok, err := likes.New(l.store).LockedTally(context.Background(), postTarget(post))
 				return tally.Children, tally.ChildRows, ok, err
 			},
 		},
@@ -36,7 +37,7 @@ func TestLockedTally_waitsForTransactions(t *testing.T) {
 			"UPDATE comments SET replies_count=replies_count+1", "%FROM comments%FOR UPDATE%",
 			func() (int64, int64, bool, error) {
 				target := models.Target{Kind: models.KindComment, ID: comment.ID}
-				tally, ok, err := l.store.LockedTally(context.Background(), target)
+				tally, ok, err := likes.New(l.store).LockedTally(context.Background(), target)
 				return tally.Children, tally.ChildRows, ok, err
 			},
 		},
@@ -65,7 +66,7 @@ func TestLockedTally_waitsForTransactions(t *testing.T) {
 		require.NoError(t, other.Commit())
 		running.Wait()
 	}
-	_, ok, err := l.store.LockedTally(t.Context(), models.Target{Kind: models.KindComment, ID: 999})
+	_, ok, err := likes.New(l.store).LockedTally(t.Context(), models.Target{Kind: models.KindComment, ID: 999})
 	require.NoError(t, err)
 	assert.False(t, ok)
 	_, ok, err = l.store.LockedDropTally(t.Context(), 999)

@@ -13,6 +13,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 	"likewise/models/moderation"
 	"likewise/models/privacy"
 )
@@ -31,11 +32,11 @@ func TestVoidLikes_ofTheBannedEndsWithTheBan(t *testing.T) {
 	}
 	void := func(user models.Author) (end func() time.Time) {
 		t.Helper()
-		v := db.LikeVoid{UserID: user.ID, RequestedBy: mod.ID, Reason: "Bought likes."}
-		require.NoError(t, store.VoidLikes(ctx, &v))
+		v := likes.LikeVoid{UserID: user.ID, RequestedBy: mod.ID, Reason: "Bought likes."}
+		require.NoError(t, likes.New(store).VoidLikes(ctx, &v))
 		return func() time.Time {
 			t.Helper()
-			now, err := store.LikeVoid(ctx, v.ID)
+			now, err := likes.New(store).LikeVoid(ctx, v.ID)
 			require.NoError(t, err)
 			require.NotNil(t, now.LikedUntil, "the request has no end")
 			return *now.LikedUntil
@@ -76,32 +77,32 @@ func TestVoidLikes_ofTheBannedEndsWithTheBan(t *testing.T) {
 func TestVoidLikes_comparesNoClockOfAProcess(t *testing.T) {
 	t.Parallel()
 	dsn := testkit.Database(t)
-	likes := time.Now().Add(3 * time.Hour).UTC()
+	clock := time.Now().Add(3 * time.Hour).UTC()
 	for name, process := range map[string]time.Time{
 		"as MySQL": time.Now(), "behind": time.Now().Add(-20 * time.Hour), "ahead": time.Now().Add(20 * time.Hour),
 	} {
 		store, err := db.Open(t.Context(), dsn, db.Options{Now: func() time.Time { return process }})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, store.Close()) })
-		earliest, latest := likes.Add(-time.Minute), likes
+		earliest, latest := clock.Add(-time.Minute), clock
 		store.UseLikeClock(func(context.Context) (time.Time, time.Time, error) { return earliest, latest, nil })
 		mod, user := newModerator(t, store, "mod "+name), newUser(t, store, "user "+name)
-		void := func() (v db.LikeVoid) {
+		void := func() (v likes.LikeVoid) {
 			t.Helper()
-			v = db.LikeVoid{UserID: user.ID, RequestedBy: mod.ID, Reason: "Bought likes."}
-			require.NoError(t, store.VoidLikes(t.Context(), &v), name)
+			v = likes.LikeVoid{UserID: user.ID, RequestedBy: mod.ID, Reason: "Bought likes."}
+			require.NoError(t, likes.New(store).VoidLikes(t.Context(), &v), name)
 			return v
 		}
-		over := func(v db.LikeVoid) bool {
+		over := func(v likes.LikeVoid) bool {
 			t.Helper()
-			over, err := store.LikesOver(t.Context(), db.OpenLikeVoid{LikeVoid: v})
+			over, err := likes.New(store).LikesOver(t.Context(), likes.OpenLikeVoid{LikeVoid: v})
 			require.NoError(t, err)
 			return over
 		}
 		v := void()
-		assert.Equal(t, likes.Truncate(time.Second), *v.LikedUntil, "%s: by the latest clock", name)
+		assert.Equal(t, clock.Truncate(time.Second), *v.LikedUntil, "%s: by the latest clock", name)
 		assert.False(t, over(v), "%s: one server is behind", name)
-		earliest = likes.Truncate(time.Second).Add(time.Second)
+		earliest = clock.Truncate(time.Second).Add(time.Second)
 		assert.True(t, over(v), name)
 
 		_, err = moderation.New(store).BanUser(t.Context(), mod.ID, user.ID,
@@ -109,19 +110,19 @@ func TestVoidLikes_comparesNoClockOfAProcess(t *testing.T) {
 		require.NoError(t, err)
 		end := process.Truncate(time.Second).Sub(process) + 90*time.Second // a ban ends at a whole second
 		v = void()
-		assert.Equal(t, likes.Add(end).Round(time.Second), *v.LikedUntil, "%s: with the ban", name)
+		assert.Equal(t, clock.Add(end).Round(time.Second), *v.LikedUntil, "%s: with the ban", name)
 		require.NoError(t, moderation.New(store).UnbanUser(t.Context(), mod.ID, user.ID, "It was somebody else."))
-		now, err := store.LikeVoid(t.Context(), v.ID)
+		now, err := likes.New(store).LikeVoid(t.Context(), v.ID)
 		require.NoError(t, err)
-		assert.Equal(t, likes.Truncate(time.Second), now.LikedUntil.UTC(), "%s: without a ban", name)
+		assert.Equal(t, clock.Truncate(time.Second), now.LikedUntil.UTC(), "%s: without a ban", name)
 
 		_, err = privacy.New(store).DeleteUser(t.Context(), user.ID, "")
 		require.NoError(t, err)
-		deleted := func() db.OpenLikeVoid {
+		deleted := func() likes.OpenLikeVoid {
 			t.Helper()
-			open, err := store.OpenLikeVoids(t.Context(), time.Now(), 100)
+			open, err := likes.New(store).OpenLikeVoids(t.Context(), time.Now(), 100)
 			require.NoError(t, err)
-			return open[slices.IndexFunc(open, func(v db.OpenLikeVoid) bool {
+			return open[slices.IndexFunc(open, func(v likes.OpenLikeVoid) bool {
 				return v.UserID == user.ID && v.LikedUntil == nil
 			})]
 		}
@@ -137,12 +138,13 @@ func TestVoidLikes_needsTheClockOfLikes(t *testing.T) {
 	store := openStore(t)
 	mod, user := newModerator(t, store, "mod"), newUser(t, store, "user")
 	store.UseLikeClock(func(context.Context) (_, _ time.Time, err error) { return time.Time{}, time.Time{}, io.EOF })
-	err := store.VoidLikes(t.Context(), &db.LikeVoid{UserID: user.ID, RequestedBy: mod.ID, Reason: "Bought likes."})
+	err := likes.New(store).VoidLikes(t.Context(), &likes.LikeVoid{UserID: user.ID, RequestedBy: mod.ID,
+		Reason: "Bought likes."})
 	assert.Equal(t, models.CodeUnavailable, models.ErrorCode(err), "%v", err)
 	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM like_voids"))
 	until := time.Now().Add(-time.Hour)
-	require.NoError(t, store.VoidLikes(t.Context(),
-		&db.LikeVoid{UserID: user.ID, RequestedBy: mod.ID, LikedUntil: &until, Reason: "Bought likes."}))
+	require.NoError(t, likes.New(store).VoidLikes(t.Context(),
+		&likes.LikeVoid{UserID: user.ID, RequestedBy: mod.ID, LikedUntil: &until, Reason: "Bought likes."}))
 	exec(t, store, "DELETE FROM like_voids")
 
 	exec(t, store, "INSERT INTO like_voids (user_id, requested_by, requested_at) VALUES (?,?,NOW(3))", user.ID, mod.ID)

@@ -6,9 +6,9 @@ import (
 	"likewise/models"
 )
 
-// holdDirect returns CodeUnavailable unless the site is in direct mode, or has no mode yet. The site stays in its mode
+// HoldDirect returns CodeUnavailable unless the site is in direct mode, or has no mode yet. The site stays in its mode
 // until the end of the transaction.
-func holdDirect(tx *Tx) error {
+func HoldDirect(tx *Tx) error {
 	const read = `
 		SELECT value
 		FROM settings
@@ -25,10 +25,10 @@ func holdDirect(tx *Tx) error {
 	return nil
 }
 
-// holdMode is holdDirect for a process that has started in direct mode. In gated mode the gate decides.
-func holdMode(tx *Tx) error {
+// HoldMode is HoldDirect for a process that has started in direct mode. In gated mode the gate decides.
+func HoldMode(tx *Tx) error {
 	if !tx.store.direct.Load() {
 		return nil
 	}
-	return holdDirect(tx)
+	return HoldDirect(tx)
 }

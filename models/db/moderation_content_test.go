@@ -12,6 +12,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 	"likewise/models/moderation"
 	"likewise/models/privacy"
 )
@@ -253,12 +254,12 @@ func TestActs_endWithTheRole(t *testing.T) {
 			"ring": func() error { return moderation.New(store).DismissRing(ctx, actor, ring.ID, "x") },
 			"void": func() error { return must1(moderation.New(store).VoidRing(ctx, actor, ring.ID, "x")) },
 			"letter": func() error {
-				return must1(store.ResolveDeadLetter(ctx, actor, letterID, models.Discarded, "x"))
+				return must1(likes.New(store).ResolveDeadLetter(ctx, actor, letterID, models.Discarded, "x"))
 			},
-			"retry": func() error { return store.BeginRetry(ctx, actor, letterID, "x", 1) },
+			"retry": func() error { return likes.New(store).BeginRetry(ctx, actor, letterID, "x", 1) },
 			"reconcile": func() error {
 				r := models.Reconciliation{ActorID: actor, TargetType: "post", TargetID: p.ID, Reason: "x"}
-				return store.LogReconcile(ctx, r, nil)
+				return likes.New(store).LogReconcile(ctx, r, nil)
 			},
 			"all":       func() error { return must1(moderation.New(store).RemoveAll(ctx, actor, eve.ID, "x")) },
 			"all, gone": func() error { return must1(moderation.New(store).RemoveAll(ctx, actor, gone.ID, "x")) },
@@ -273,10 +274,10 @@ func TestActs_endWithTheRole(t *testing.T) {
 	}
 	// A moderator is rejected where an act requires an admin.
 	mod := newModerator(t, store, "mod")
-	forbidden(t, must1(store.ResolveDeadLetter(ctx, mod.ID, letterID, models.Discarded, "x")), "letter")
+	forbidden(t, must1(likes.New(store).ResolveDeadLetter(ctx, mod.ID, letterID, models.Discarded, "x")), "letter")
 	forbidden(
 		t,
-		store.LogReconcile(
+		likes.New(store).LogReconcile(
 			ctx,
 			models.Reconciliation{ActorID: mod.ID, TargetType: "post", TargetID: p.ID, Reason: "x"},
 			nil,
@@ -284,7 +285,7 @@ func TestActs_endWithTheRole(t *testing.T) {
 		"reconcile",
 	)
 	assert.Equal(t, acts, count(t, store, "SELECT COUNT(*) FROM moderation_log WHERE actor_id<>0"))
-	require.NoError(t, must1(store.ResolveDeadLetter(ctx, root.ID, letterID, models.Discarded, "x")))
+	require.NoError(t, must1(likes.New(store).ResolveDeadLetter(ctx, root.ID, letterID, models.Discarded, "x")))
 }
 
 // TestModeration_doesNotOverruleHigherRoles takes back what an admin decided.

@@ -11,6 +11,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 	"likewise/models/moderation"
 	"likewise/models/search"
 )
@@ -358,7 +359,7 @@ func TestPurgeContent_leavesNothingToRead(t *testing.T) {
 				} else {
 					edit(t, store, target, ada.ID, 1, "My "+secret)
 				}
-				_, err := store.SetLike(t.Context(), target, reporter.ID, true)
+				_, err := likes.New(store).SetLike(t.Context(), target, reporter.ID, true)
 				require.NoError(t, err)
 				_, err = moderation.New(store).ReportContent(
 					t.Context(),
@@ -406,7 +407,7 @@ func TestPurgeContent_leavesNothingToRead(t *testing.T) {
 						),
 					),
 				)
-				tally, ok, err := store.TallyOf(t.Context(), target)
+				tally, ok, err := likes.New(store).TallyOf(t.Context(), target)
 				require.NoError(t, err)
 				require.True(t, ok)
 				assert.EqualValues(t, 1, tally.Likes)
@@ -463,7 +464,7 @@ func TestRevisions_ofAComment(t *testing.T) {
 		edit(t, store, target, ada.ID, i, fmt.Sprint("Edit ", i+1))
 		now = now.Add(time.Minute)
 		edit(t, store, target, ada.ID, i+1, fmt.Sprint("Edit ", i+1)) // changes nothing
-		_, err := store.SetLike(t.Context(), target, ada.ID, i%2 == 0)
+		_, err := likes.New(store).SetLike(t.Context(), target, ada.ID, i%2 == 0)
 		require.NoError(t, err)
 	}
 	var got []string

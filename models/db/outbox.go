@@ -184,7 +184,7 @@ func RedactEvents(tx *Tx, target models.Target) error {
 	if err := tx.Raw(find, target.Kind, target.ID, models.LikeMilestone).Scan(&ids).Error; err != nil {
 		return fmt.Errorf("read events of %s: %w", target, err)
 	}
-	for some := range slices.Chunk(Ascending(ids), lockedAtOnce) {
+	for some := range slices.Chunk(Ascending(ids), LockedAtOnce) {
 		if err := EmptyEvents(tx, some); err != nil {
 			return err
 		}

@@ -21,7 +21,7 @@ func sqlTime(t *time.Time) string {
 	if t == nil {
 		return "NULL"
 	}
-	return "'" + t.UTC().Format(sqlMillis) + "'"
+	return "'" + t.UTC().Format(SQLMillis) + "'"
 }
 
 // Ascending returns ids, each once, in the order in which rows are locked.
@@ -47,23 +47,23 @@ const (
 	firstSegment = 256
 )
 
-// sqlMillis is the layout of a time in a statement, with milliseconds.
-const sqlMillis = "2006-01-02 15:04:05.000"
+// SQLMillis is the layout of a time in a statement, with milliseconds.
+const SQLMillis = "2006-01-02 15:04:05.000"
 
-// lockedAtOnce is the number of targets that one statement locks. For a much longer list, the range optimizer runs out
+// LockedAtOnce is the number of targets that one statement locks. For a much longer list, the range optimizer runs out
 // of range_optimizer_max_mem_size, and the server would lock the whole table.
-const lockedAtOnce = 5000
+const LockedAtOnce = 5000
 
-// readPairs is the number of (target, user) pairs that one query reads. The time to plan an OR grows with the square of
+// ReadPairs is the number of (target, user) pairs that one query reads. The time to plan an OR grows with the square of
 // its length. The users of one target are an IN, which may be longer.
 const (
-	readPairs = 500
+	ReadPairs = 500
 	ReadUsers = 5000
 )
 
-// caseOf returns an expression for the value of each id, or for otherwise. Ids of one value are one list, which the
+// CaseOf returns an expression for the value of each id, or for otherwise. Ids of one value are one list, which the
 // servers search by bisection. A WHEN for each id would be searched from the first to the last.
-func caseOf(values map[int64]int64, otherwise string) string {
+func CaseOf(values map[int64]int64, otherwise string) string {
 	ids := map[int64][]int64{} // by value
 	for _, id := range slices.Sorted(maps.Keys(values)) {
 		ids[values[id]] = append(ids[values[id]], id)
@@ -101,3 +101,24 @@ func HexOf(hash [32]byte) string { return hex.EncodeToString(hash[:]) }
 // MaxPassed bounds the index entries that a page of a list examines. For each of them, a few rows are read to find out
 // whether the viewer sees it.
 const MaxPassed = MaxExamined / 4
+
+// IDsWhere returns those ids of a table whose rows meet the conditions.
+func IDsWhere(tx *Tx, table string, where Conditions, ids []int64) (map[int64]bool, error) {
+	found := make(map[int64]bool, len(ids))
+	for some := range slices.Chunk(ids, ReadUsers) {
+		where := where.clone()
+		where.Add("id IN (" + JoinIDs(some) + ")")
+		query := `
+			SELECT id
+			FROM ` + table + ` FORCE INDEX (PRIMARY)
+			` + where.Clause()
+		var list []int64
+		if err := tx.Raw(query, where.Args...).Scan(&list).Error; err != nil {
+			return nil, fmt.Errorf("read %s: %w", table, err)
+		}
+		for _, id := range list {
+			found[id] = true
+		}
+	}
+	return found, nil
+}

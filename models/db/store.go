@@ -246,7 +246,7 @@ func (s *DB) CursorKey() []byte { return s.cursorKey }
 
 // MySQL error numbers that the code acts on.
 const (
-	errDuplicateKey   = 1062
+	DuplicateKey      = 1062
 	errLockWait       = 1205
 	errDeadlock       = 1213
 	errNoSuchTable    = 1146

@@ -10,6 +10,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 	"likewise/models/moderation"
 )
 
@@ -44,7 +45,7 @@ func TestFence_waitsForATransactionUnderWay(t *testing.T) {
 	author := newUser(t, store, "ada")
 	post := newPost(t, store, author)
 	target := models.Target{Kind: models.KindPost, ID: post.ID}
-	_, err := store.SetLike(t.Context(), target, author.ID, true)
+	_, err := likes.New(store).SetLike(t.Context(), target, author.ID, true)
 	require.NoError(t, err)
 	require.NoError(t, store.DeletePost(t.Context(), author.ID, post.ID))
 	number, err := store.NextFence(t.Context(), "work")
@@ -52,7 +53,7 @@ func TestFence_waitsForATransactionUnderWay(t *testing.T) {
 	inside, goOn := make(chan struct{}), make(chan struct{})
 	ended, next := make(chan error, 1), make(chan int64, 1)
 	go func() {
-		_, err := store.WithdrawLike(db.WithFence(t.Context(), "work", number), target, author.ID,
+		_, err := likes.New(store).WithdrawLike(db.WithFence(t.Context(), "work", number), target, author.ID,
 			func() (bool, error) {
 				close(inside)
 				<-goOn

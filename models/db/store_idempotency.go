@@ -247,7 +247,7 @@ func (s *DB) insertClaim(ctx context.Context, r IdempotentRequest, hold time.Dur
 	_, err := s.Write(ctx, insert,
 		HexOf(r.Key), HexOf(r.Body), claim.id, now.Add(hold), now.Add(IdempotencyLife))
 	switch {
-	case models.MySQLCode(err) == errDuplicateKey:
+	case models.MySQLCode(err) == DuplicateKey:
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("claim idempotency key: %w", err)

@@ -15,6 +15,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 	"likewise/models/moderation"
 	"likewise/models/privacy"
 	"likewise/models/reader"
@@ -76,10 +77,10 @@ func TestModeration_queuesUnderAFlood(t *testing.T) {
 			}
 			return comment(&c.ID)
 		case 3:
-			_, err := store.SetLike(ctx, target, user.ID, random.IntN(2) == 0)
+			_, err := likes.New(store).SetLike(ctx, target, user.ID, random.IntN(2) == 0)
 			return err
 		case 4:
-			_, err := store.SetLike(
+			_, err := likes.New(store).SetLike(
 				ctx,
 				models.Target{Kind: models.KindComment, ID: one(random).ID},
 				user.ID,
@@ -107,7 +108,7 @@ func TestModeration_queuesUnderAFlood(t *testing.T) {
 				})
 				seqs[w]++
 			}
-			_, err := store.ApplyLikes(ctx, records)
+			_, err := likes.New(store).ApplyLikes(ctx, records)
 			return err
 		case 6:
 			c := one(random)
@@ -194,7 +195,7 @@ func TestModeration_queuesUnderAFlood(t *testing.T) {
 		retried.deadlock.Load(), retried.lockWait.Load(), retried.changed.Load(), took)
 	checkCounts(t, store)
 	for _, kind := range []models.TargetKind{models.KindPost, models.KindComment} {
-		tallies, err := store.Tally(ctx, kind, 0, 1_000_000)
+		tallies, err := likes.New(store).Tally(ctx, kind, 0, 1_000_000)
 		require.NoError(t, err)
 		for _, tally := range tallies {
 			assert.Equal(t, tally.LikeRows, tally.Likes, "likes of %s %d", kind, tally.ID)
@@ -315,7 +316,7 @@ func TestWriters_queue(t *testing.T) {
 		writers := []func(*rand.Rand) error{}
 		for range 6 {
 			writers = append(writers, func(random *rand.Rand) error {
-				_, err := store.SetLike(
+				_, err := likes.New(store).SetLike(
 					t.Context(),
 					comments[random.IntN(len(comments))],
 					liker(random),
@@ -348,7 +349,7 @@ func TestWriters_queue(t *testing.T) {
 						},
 					)
 				}
-				_, err := store.ApplyLikes(t.Context(), records)
+				_, err := likes.New(store).ApplyLikes(t.Context(), records)
 				return err
 			})
 		}
@@ -685,7 +686,7 @@ func TestWriters_queue(t *testing.T) {
 				_, err := store.ImportComments(t.Context(), "test", "comment", batch)
 				return err
 			},
-			func(random *rand.Rand) error { return store.Recount(t.Context(), one(random)) },
+			func(random *rand.Rand) error { return likes.New(store).Recount(t.Context(), one(random)) },
 			func(random *rand.Rand) error {
 				exec(
 					t,
@@ -693,13 +694,13 @@ func TestWriters_queue(t *testing.T) {
 					"UPDATE comments SET depth=depth+1, updated_at=updated_at WHERE id=?",
 					comments[random.IntN(len(comments))],
 				)
-				return store.Recount(
+				return likes.New(store).Recount(
 					t.Context(),
 					models.Target{Kind: models.KindComment, ID: comments[random.IntN(len(comments))]},
 				)
 			},
 			func(random *rand.Rand) error {
-				_, err := store.SetLike(
+				_, err := likes.New(store).SetLike(
 					t.Context(),
 					one(random),
 					users[random.IntN(len(users))].ID,
@@ -708,7 +709,7 @@ func TestWriters_queue(t *testing.T) {
 				return err
 			},
 			func(random *rand.Rand) error {
-				_, err := store.WithdrawLike(t.Context(), one(random), users[random.IntN(len(users))].ID,
+				_, err := likes.New(store).WithdrawLike(t.Context(), one(random), users[random.IntN(len(users))].ID,
 					func() (bool, error) { return true, nil })
 				return err
 			},
@@ -732,11 +733,11 @@ func TestWriters_queue(t *testing.T) {
 						},
 					)
 				}
-				_, err := store.ApplyLikes(t.Context(), records)
+				_, err := likes.New(store).ApplyLikes(t.Context(), records)
 				return err
 			},
-			func(random *rand.Rand) error { return store.DeleteOrphanLikes(t.Context(), one(random)) },
-			func(random *rand.Rand) error { return store.PassMilestones(t.Context(), one(random), 10) },
+			func(random *rand.Rand) error { return likes.New(store).DeleteOrphanLikes(t.Context(), one(random)) },
+			func(random *rand.Rand) error { return likes.New(store).PassMilestones(t.Context(), one(random), 10) },
 			func(random *rand.Rand) error {
 				p := random.IntN(len(posts))
 				_, err := store.CreateComment(
@@ -749,18 +750,18 @@ func TestWriters_queue(t *testing.T) {
 				return err
 			},
 			func(*rand.Rand) error {
-				return store.VoidLikes(
+				return likes.New(store).VoidLikes(
 					t.Context(),
-					&db.LikeVoid{UserID: users[6].ID, RequestedBy: users[0].ID, Reason: "why"},
+					&likes.LikeVoid{UserID: users[6].ID, RequestedBy: users[0].ID, Reason: "why"},
 				)
 			},
 			func(*rand.Rand) error {
-				voids, err := store.OpenLikeVoids(t.Context(), time.Now(), 3)
+				voids, err := likes.New(store).OpenLikeVoids(t.Context(), time.Now(), 3)
 				for _, v := range voids {
-					if err := store.TakeLikeVoidTurn(t.Context(), v.ID, time.Now()); err != nil {
+					if err := likes.New(store).TakeLikeVoidTurn(t.Context(), v.ID, time.Now()); err != nil {
 						return err
 					}
-					if err := store.CloseLikeVoid(t.Context(), v.ID); err != nil {
+					if err := likes.New(store).CloseLikeVoid(t.Context(), v.ID); err != nil {
 						return err
 					}
 				}

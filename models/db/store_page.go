@@ -31,8 +31,8 @@ func Hold(ctx context.Context, bytes int) error {
 // PostSize returns the bytes of a post in a page.
 func PostSize(p *models.Post) int { return len(p.Content) + len(p.Excerpt) }
 
-// noContent is the size function of rows that are short and of bounded length.
-func noContent[T any](*T) int { return 0 }
+// NoContent is the size function of rows that are short and of bounded length.
+func NoContent[T any](*T) int { return 0 }
 
 // CommentSize removes the content that the viewer does not see, and returns the size of the rest.
 func CommentSize(c *models.Comment) int {

@@ -9,6 +9,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 	"likewise/models/reader"
 )
 
@@ -169,7 +170,7 @@ func TestLists_boundSkippedRows(t *testing.T) {
 		},
 		"likers": func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error) {
 			target := models.Target{Kind: models.KindPost, ID: ofUsers + 1}
-			rows, rest, err := store.Likers(ctx, dan.ID, target, before(after), limit)
+			rows, rest, err := likes.New(store).Likers(ctx, dan.ID, target, before(after), limit)
 			return keys(rows, func(l *models.Liker) models.ListKey { return models.ListKey{ID: l.RowID} }), rest, err
 		},
 		"notifications": func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error) {

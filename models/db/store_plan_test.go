@@ -21,6 +21,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 	"likewise/models/moderation"
 	"likewise/models/privacy"
 	"likewise/models/reader"
@@ -116,7 +117,7 @@ type planned struct {
 
 // storesOf returns the stores of the packages of models.
 func storesOf(s *db.DB) []any {
-	return []any{s, reader.New(s), moderation.New(s), webhooks.New(s), privacy.New(s)}
+	return []any{s, likes.New(s), reader.New(s), moderation.New(s), webhooks.New(s), privacy.New(s)}
 }
 
 // plan makes a planned of a method and its arguments after the context.
@@ -339,7 +340,7 @@ func plans() []planned {
 		{Kind: models.KindComment, ID: 7},
 		{Kind: models.KindPost, ID: 999},
 	}
-	void := db.LikeVoid{UserID: 1, RequestedAt: time.Now()}
+	void := likes.LikeVoid{UserID: 1, RequestedAt: time.Now()}
 	add(
 		plan("Ancestors", "", 1, largeShare-1, 0, 20).sorting(),
 		plan("LiveCounts", "", some),

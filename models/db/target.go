@@ -7,14 +7,14 @@ import (
 	"likewise/models"
 )
 
-// targetTable names the tables and the column of a kind of target. fromOpen is the FROM clause of a target t whose post is
-// not deleted, so that t.status is the only condition left: a comment on a deleted post is closed.
-type targetTable struct {
-	Targets, Likes, Column, fromOpen string
+// TargetTable names the tables and the column of a kind of target. FromOpen is the FROM clause of a target t whose post
+// is not deleted, so that t.status is the only condition left: a comment on a deleted post is closed.
+type TargetTable struct {
+	Targets, Likes, Column, FromOpen string
 }
 
 // TargetTables are the tables of the kinds that can be liked.
-var TargetTables = map[models.TargetKind]targetTable{
+var TargetTables = map[models.TargetKind]TargetTable{
 	models.KindPost: {"posts", "post_likes", "post_id", "posts t"},
 	models.KindComment: {
 		"comments", "comment_likes", "comment_id",
@@ -28,8 +28,8 @@ func (s *DB) TargetOpen(ctx context.Context, target models.Target) (bool, error)
 	return open[target], err
 }
 
-// idsByKind returns the ids of targets of each kind.
-func idsByKind(targets []models.Target) map[models.TargetKind][]int64 {
+// IDsByKind returns the ids of targets of each kind.
+func IDsByKind(targets []models.Target) map[models.TargetKind][]int64 {
 	ids := map[models.TargetKind][]int64{}
 	for _, t := range targets {
 		ids[t.Kind] = append(ids[t.Kind], t.ID)
@@ -37,8 +37,8 @@ func idsByKind(targets []models.Target) map[models.TargetKind][]int64 {
 	return ids
 }
 
-// tableOf returns the table of a kind of target.
-func tableOf(kind models.TargetKind) string {
+// TableOf returns the table of a kind of target.
+func TableOf(kind models.TargetKind) string {
 	if kind == models.KindDrop {
 		return "drops"
 	}
@@ -48,10 +48,10 @@ func tableOf(kind models.TargetKind) string {
 // OpenAmong returns the set of those targets that are open, as TargetOpen reports. It takes a query for each kind.
 func (s *DB) OpenAmong(ctx context.Context, targets []models.Target) (map[models.Target]bool, error) {
 	open := make(map[models.Target]bool, len(targets))
-	for kind, ids := range idsByKind(targets) {
+	for kind, ids := range IDsByKind(targets) {
 		query := `
 			SELECT t.id
-			FROM ` + TargetTables[kind].fromOpen + `
+			FROM ` + TargetTables[kind].FromOpen + `
 			WHERE t.id IN (` + JoinIDs(ids) + `) AND t.status=` + SQLNormal
 		if kind == models.KindDrop {
 			query = `

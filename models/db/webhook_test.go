@@ -16,6 +16,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 	"likewise/models/moderation"
 	"likewise/models/privacy"
 	"likewise/models/webhooks"
@@ -187,7 +188,7 @@ func TestWebhookEvents_inDirectMode(t *testing.T) {
 	l := newDirectSite(t, 2)
 	w, last := newWebhook(t, l.store, newAdmin(t, l.store, "mod")), int64(0)
 	for range 2 {
-		must(l.store.SetLike(t.Context(), postTarget(l.post), l.users[0], true))
+		must(likes.New(l.store).SetLike(t.Context(), postTarget(l.post), l.users[0], true))
 	}
 	told(t, l.store, w, &last, fmt.Sprintf("like.milestone post:%d", l.post.ID))
 	_, _, err := l.store.ClaimDirect(t.Context(), l.drop(models.DropSettings{Stock: 1}).ID, l.users[0], 100)

@@ -7,6 +7,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 // BanState returns the properties of a ban that the moderation log keeps. A nil ban is none.
@@ -31,7 +32,7 @@ func (s *Store) BanUser(ctx context.Context, actor, userID int64, ban *models.Ba
 	}
 	voidsEnd := ban.Until
 	if !ban.Permanent() {
-		voidsEnd = s.LikeTimeIn(ctx, ban.Until.Sub(now)).Round(time.Second)
+		voidsEnd = likes.New(s.DB).LikeTimeIn(ctx, ban.Until.Sub(now)).Round(time.Second)
 	}
 	const update = `
 		UPDATE users
@@ -54,7 +55,7 @@ func (s *Store) BanUser(ctx context.Context, actor, userID int64, ban *models.Ba
 		if ended, err = db.EndSessions(tx, userID, db.Conditions{}); err != nil {
 			return err
 		}
-		if err := db.EndVoids(tx, userID, voidsEnd); err != nil { // it may end sooner than the one before
+		if err := likes.EndVoids(tx, userID, voidsEnd); err != nil { // it may end sooner than the one before
 			return err
 		}
 		until := "for good"
@@ -82,7 +83,7 @@ func (s *Store) UnbanUser(ctx context.Context, actor, userID int64, reason strin
 	if err := models.ValidateReason(reason); err != nil {
 		return err
 	}
-	voidsEnd := s.LikeTimeIn(ctx, 0)
+	voidsEnd := likes.New(s.DB).LikeTimeIn(ctx, 0)
 	const update = `
 		UPDATE users
 		SET banned_until=NULL, ban_reason='', updated_at=updated_at
@@ -99,7 +100,7 @@ func (s *Store) UnbanUser(ctx context.Context, actor, userID int64, reason strin
 			return err
 		}
 		tx.Announce(models.UserUnbanned, userID)
-		if err := db.EndVoids(tx, userID, voidsEnd); err != nil {
+		if err := likes.EndVoids(tx, userID, voidsEnd); err != nil {
 			return err
 		}
 		if err := db.LogSecurity(tx, db.SecurityEvent{Kind: db.EventUnbanned, UserID: userID}); err != nil {

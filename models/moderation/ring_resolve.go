@@ -8,6 +8,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 )
 
 // DismissRing records that a moderator found nothing wrong with a ring. The likes that its members gave until now are
@@ -22,9 +23,9 @@ func (s *Store) DismissRing(ctx context.Context, actor, id int64, reason string)
 // and returns the requests. It skips members whose account is deleted, because their likes are voided anyway. It
 // returns CodeForbidden if the actor does not outrank a member, CodeUnavailable if the clock of likes cannot be read,
 // and the errors of DismissRing.
-func (s *Store) VoidRing(ctx context.Context, actor, id int64, reason string) (voids []db.LikeVoid, err error) {
+func (s *Store) VoidRing(ctx context.Context, actor, id int64, reason string) (voids []likes.LikeVoid, err error) {
 	resolution := ringResolution{models.RingVoided, "like_ring.void", reason}
-	likeNow, err := s.VoidingFrom(ctx)
+	likeNow, err := likes.New(s.DB).VoidingFrom(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -46,8 +47,8 @@ func (s *Store) VoidRing(ctx context.Context, actor, id int64, reason string) (v
 		var ids []int64
 		now := tx.Now
 		for _, m := range members {
-			v := db.LikeVoid{UserID: m.UserID, RequestedBy: actor, LikedSince: &m.FirstAt, Reason: reason}
-			err := db.VoidLikes(tx, &v, now, likeNow)
+			v := likes.LikeVoid{UserID: m.UserID, RequestedBy: actor, LikedSince: &m.FirstAt, Reason: reason}
+			err := likes.VoidLikes(tx, &v, now, likeNow)
 			if models.ErrorCode(err) == models.CodeNotFound {
 				continue
 			}

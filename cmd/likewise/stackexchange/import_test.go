@@ -18,6 +18,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 	"likewise/models/reader"
 )
 
@@ -37,7 +38,7 @@ func openStore(t *testing.T) *db.DB {
 
 func importInto(t *testing.T, store *db.DB, dir string) Summary {
 	t.Helper()
-	s, err := Import(t.Context(), Options{Dir: dir, Store: store, Likes: store})
+	s, err := Import(t.Context(), Options{Dir: dir, Store: store, Likes: likes.New(store)})
 	require.NoError(t, err)
 	return s
 }
@@ -252,9 +253,9 @@ func TestImport_secondTimeChangesNothing(t *testing.T) {
 	importInto(t, store, extract)
 	// A second import keeps later changes: a withdrawn like, a new like and an edit.
 	post := models.Target{Kind: models.KindPost, ID: 1}
-	likers, err := store.LikerIDs(t.Context(), post, 0, 100)
+	likers, err := likes.New(store).LikerIDs(t.Context(), post, 0, 100)
 	require.NoError(t, err)
-	_, err = store.SetLike(t.Context(), post, likers[0], false)
+	_, err = likes.New(store).SetLike(t.Context(), post, likers[0], false)
 	require.NoError(t, err)
 	_, err = store.UpdatePost(t.Context(), 0, 2, 0, models.PostText{Title: "Edited", Content: "here"})
 	require.NoError(t, err)
@@ -280,7 +281,8 @@ func TestImport_continuesAfterAStop(t *testing.T) {
 		var steps atomic.Int64
 		_, err := Import(
 			ctx,
-			Options{Dir: extract, Store: store, Likes: store, batch: 5, Progress: func(stage Stage, _, _ int64) {
+			Options{Dir: extract, Store: store, Likes: likes.New(store), batch: 5, Progress: func(stage Stage, _,
+				_ int64) {
 				if stage != StageRead && steps.Add(1) >= n {
 					stop()
 				}
@@ -334,7 +336,7 @@ func TestImport_continuesAfterFailedLikes(t *testing.T) {
 	importInto(t, whole, extract)
 	store, broken := openStore(t), errors.New("broken")
 	for _, n := range []int64{0, 1, 20, 40, 40} {
-		likes := &failing{Likes: store, err: broken}
+		likes := &failing{Likes: likes.New(store), err: broken}
 		likes.left.Store(n)
 		_, err := Import(t.Context(), Options{Dir: extract, Store: store, Likes: likes})
 		require.ErrorIs(t, err, broken)
@@ -381,7 +383,8 @@ func TestImport_continuesAfterLostConnections(t *testing.T) {
 		}
 	}()
 	for range 60 {
-		if _, err := Import(t.Context(), Options{Dir: extract, Store: store, Likes: store, batch: 1}); err == nil {
+		if _, err := Import(t.Context(), Options{Dir: extract, Store: store, Likes: likes.New(store),
+			batch: 1}); err == nil {
 			break
 		}
 	}
@@ -403,7 +406,7 @@ func TestImport_isIdempotentWhenTwoRunAtOnce(t *testing.T) {
 	var runs sync.WaitGroup
 	for range 2 {
 		runs.Go(func() {
-			_, err := Import(t.Context(), Options{Dir: extract, Store: store, Likes: store, batch: 3})
+			_, err := Import(t.Context(), Options{Dir: extract, Store: store, Likes: likes.New(store), batch: 3})
 			if err != nil && models.ErrorCode(err) != models.CodeConflict {
 				t.Errorf("neither done nor refused for the other: %v", err)
 			}
@@ -449,7 +452,8 @@ func TestImport_skipsTakenNames(t *testing.T) {
 func TestImport_skipsCommentsAndLikesOfDeletedContent(t *testing.T) {
 	store := openStore(t)
 	ctx, stop := context.WithCancel(t.Context())
-	_, err := Import(ctx, Options{Dir: extract, Store: store, Likes: store, Progress: func(stage Stage, _, _ int64) {
+	_, err := Import(ctx, Options{Dir: extract, Store: store, Likes: likes.New(store), Progress: func(stage Stage, _,
+		_ int64) {
 		if stage == StageAnswers {
 			stop()
 		}
@@ -586,11 +590,11 @@ func TestImport_leavesOutWhatCannotBeRead(t *testing.T) {
 func TestImport_refusesABrokenDump(t *testing.T) {
 	store := openStore(t)
 	dir := writeDump(t, map[string]string{"Users": twoUsers, "Posts": oneQuestion + "<row"})
-	_, err := Import(t.Context(), Options{Dir: dir, Store: store, Likes: store})
+	_, err := Import(t.Context(), Options{Dir: dir, Store: store, Likes: likes.New(store)})
 	require.ErrorContains(t, err, "Posts.xml: row 2 (line ")
 	require.Equal(t, []string{"0"}, strs(t, store, "SELECT COUNT(*) FROM users"))
 	require.NoError(t, os.Remove(filepath.Join(dir, "Votes.xml")))
-	_, err = Import(t.Context(), Options{Dir: dir, Store: store, Likes: store})
+	_, err = Import(t.Context(), Options{Dir: dir, Store: store, Likes: likes.New(store)})
 	require.ErrorContains(t, err, "Votes.xml is missing: a dump is a folder with")
 }
 
@@ -625,17 +629,17 @@ func TestImport_refusesADumpUnderAnotherName(t *testing.T) {
 	before := contentOf(t, store)
 	renamed := filepath.Join(t.TempDir(), "another name")
 	require.NoError(t, os.CopyFS(renamed, os.DirFS(extract)))
-	_, err := Import(t.Context(), Options{Dir: renamed, Store: store, Likes: store})
+	_, err := Import(t.Context(), Options{Dir: renamed, Store: store, Likes: likes.New(store)})
 	require.ErrorContains(t, err, `this dump was imported under the name "quantumcomputing.stackexchange": `+
 		`add --site quantumcomputing.stackexchange to continue that import, or --again`)
 	require.Equal(t, before, contentOf(t, store))
 	s, err := Import(t.Context(), Options{
-		Dir: renamed, Site: "QuantumComputing.StackExchange", Store: store, Likes: store,
+		Dir: renamed, Site: "QuantumComputing.StackExchange", Store: store, Likes: likes.New(store),
 	})
 	require.NoError(t, err)
 	require.Zero(t, s.Users.Created+s.Posts.Created+s.Comments.Created)
 	require.Equal(t, before, contentOf(t, store))
-	s, err = Import(t.Context(), Options{Dir: renamed, Again: true, Store: store, Likes: store})
+	s, err = Import(t.Context(), Options{Dir: renamed, Again: true, Store: store, Likes: likes.New(store)})
 	require.NoError(t, err)
 	require.Equal(t, s.Users.Read, s.Users.Created)
 	for _, dir := range []string{extract, renamed} { // both names are known
@@ -651,6 +655,6 @@ func TestImport_refusesADumpUnderAnotherName(t *testing.T) {
 	moved := strings.ReplaceAll(string(users), `CreationDate="201`, `CreationDate="200`)
 	require.NotEqual(t, string(users), moved)
 	require.NoError(t, os.WriteFile(filepath.Join(other, "Users.xml"), []byte(moved), 0o600))
-	_, err = Import(t.Context(), Options{Dir: other, Store: store, Likes: store})
+	_, err = Import(t.Context(), Options{Dir: other, Store: store, Likes: likes.New(store)})
 	require.ErrorContains(t, err, "another dump was imported under the name")
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"likewise/models"
+	"likewise/models/likes"
 )
 
 const (
@@ -146,7 +147,7 @@ func (s *likeStage) send(ctx context.Context) error {
 // sendTarget sends the likes of one target, and marks them as done after the last. If a run ends earlier, the next run
 // sends all of them again, which does not change likes that are already set.
 func (s *likeStage) sendTarget(ctx context.Context, j job) error {
-	if err := s.im.Store.PassMilestones(ctx, j.target, j.likes); err != nil {
+	if err := likes.New(s.im.Store).PassMilestones(ctx, j.target, j.likes); err != nil {
 		return err
 	}
 	for i := range j.likes {

@@ -1,4 +1,4 @@
-package db
+package likes
 
 import (
 	"context"
@@ -7,15 +7,16 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // ShardStates reads every shard in order.
-func (s *DB) ShardStates(ctx context.Context) ([]models.ShardState, error) {
-	return s.shardStates(ctx, Conditions{})
+func (s *Store) ShardStates(ctx context.Context) ([]models.ShardState, error) {
+	return s.shardStates(ctx, db.Conditions{})
 }
 
 // Watermarks returns Applied of the shards that are whole.
-func (s *DB) Watermarks(ctx context.Context) (map[int]models.Position, error) {
+func (s *Store) Watermarks(ctx context.Context) (map[int]models.Position, error) {
 	states, err := s.ShardStates(ctx)
 	if err != nil {
 		return nil, err
@@ -30,8 +31,8 @@ func (s *DB) Watermarks(ctx context.Context) (map[int]models.Position, error) {
 }
 
 // ShardState reads one shard.
-func (s *DB) ShardState(ctx context.Context, shard int) (models.ShardState, error) {
-	states, err := s.shardStates(ctx, Matching("s.shard=?", shard))
+func (s *Store) ShardState(ctx context.Context, shard int) (models.ShardState, error) {
+	states, err := s.shardStates(ctx, db.Matching("s.shard=?", shard))
 	if err == nil && len(states) == 0 {
 		err = errNotInstalled(shard)
 	}
@@ -42,7 +43,7 @@ func (s *DB) ShardState(ctx context.Context, shard int) (models.ShardState, erro
 }
 
 // Applied reads the watermark of one shard. It is one lookup, for callers that ask often.
-func (s *DB) Applied(ctx context.Context, shard int) (models.Position, error) {
+func (s *Store) Applied(ctx context.Context, shard int) (models.Position, error) {
 	const query = `
 		SELECT applied_epoch AS epoch, applied_seq AS seq
 		FROM like_shards
@@ -62,7 +63,7 @@ func errNotInstalled(shard int) error { return fmt.Errorf("shard %d is not insta
 
 // shardStates reads the gaps and letters after the watermarks. A single statement could return a watermark without a
 // gap below it; see Tally.
-func (s *DB) shardStates(ctx context.Context, where Conditions) ([]models.ShardState, error) {
+func (s *Store) shardStates(ctx context.Context, where db.Conditions) ([]models.ShardState, error) {
 	query := `
 		SELECT s.shard, s.epoch, s.applied_epoch, s.applied_seq, s.applied_at, s.sealed_epoch, s.sealed_seq
 		FROM like_shards s
@@ -90,7 +91,7 @@ func (s *DB) shardStates(ctx context.Context, where Conditions) ([]models.ShardS
 	gaps, err := s.countByShard(ctx, `
 		SELECT shard, COUNT(*) AS number
 		FROM like_gaps FORCE INDEX (idx_open)
-		WHERE shard IN (`+JoinIDs(shards)+`) AND reconciled_at IS NULL
+		WHERE shard IN (`+db.JoinIDs(shards)+`) AND reconciled_at IS NULL
 		GROUP BY shard`)
 	if err != nil {
 		return nil, fmt.Errorf("count gaps: %w", err)
@@ -110,7 +111,7 @@ func (s *DB) shardStates(ctx context.Context, where Conditions) ([]models.ShardS
 }
 
 // countByShard returns the numbers of a query of shards and numbers.
-func (s *DB) countByShard(ctx context.Context, query string) (map[int]int, error) {
+func (s *Store) countByShard(ctx context.Context, query string) (map[int]int, error) {
 	var rows []struct{ Shard, Number int }
 	if err := s.Read(ctx).Raw(query).Scan(&rows).Error; err != nil {
 		return nil, err
@@ -123,9 +124,9 @@ func (s *DB) countByShard(ctx context.Context, query string) (map[int]int, error
 }
 
 // NextEpoch hands out a new epoch of a shard. It is higher than every one before and than above.
-func (s *DB) NextEpoch(ctx context.Context, shard int, above int64) (int64, error) {
+func (s *Store) NextEpoch(ctx context.Context, shard int, above int64) (int64, error) {
 	var epoch int64
-	err := s.Transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
 		var mode models.LikesMode
 		const read = `
 			SELECT value
@@ -160,7 +161,7 @@ func (s *DB) NextEpoch(ctx context.Context, shard int, above int64) (int64, erro
 }
 
 // OpenGaps reads the gaps of a shard that are not reconciled.
-func (s *DB) OpenGaps(ctx context.Context, shard int) (models.Gaps, error) {
+func (s *Store) OpenGaps(ctx context.Context, shard int) (models.Gaps, error) {
 	const query = `
 		SELECT id, after_epoch AS epoch, after_seq AS seq
 		FROM like_gaps
@@ -184,14 +185,14 @@ func (s *DB) OpenGaps(ctx context.Context, shard int) (models.Gaps, error) {
 }
 
 // CloseGaps records that the shard was compared with Redis and repaired after these gaps appeared.
-func (s *DB) CloseGaps(ctx context.Context, ids []int64) error {
+func (s *Store) CloseGaps(ctx context.Context, ids []int64) error {
 	if len(ids) == 0 {
 		return nil
 	}
 	update := `
 		UPDATE like_gaps
 		SET reconciled_at=?
-		WHERE id IN (` + JoinIDs(Ascending(ids)) + `)`
+		WHERE id IN (` + db.JoinIDs(db.Ascending(ids)) + `)`
 	if _, err := s.Write(ctx, update, s.Now().UTC()); err != nil {
 		return fmt.Errorf("close gaps: %w", err)
 	}
@@ -201,7 +202,7 @@ func (s *DB) CloseGaps(ctx context.Context, ids []int64) error {
 const maxFailure = 500 // characters of shard_failures.error
 
 // NoteFailure stores a failure of a stage of some shards, in place of the one before. The pipeline desk shows it.
-func (s *DB) NoteFailure(ctx context.Context, shards []int, stage models.Stage, worker string, failure error) error {
+func (s *Store) NoteFailure(ctx context.Context, shards []int, stage models.Stage, worker string, failure error) error {
 	if len(shards) == 0 {
 		return nil
 	}
@@ -222,7 +223,7 @@ func (s *DB) NoteFailure(ctx context.Context, shards []int, stage models.Stage, 
 }
 
 // ShardFailures lists the failures that NoteFailure stored.
-func (s *DB) ShardFailures(ctx context.Context) ([]models.ShardFailure, error) {
+func (s *Store) ShardFailures(ctx context.Context) ([]models.ShardFailure, error) {
 	const query = `
 		SELECT shard, stage, worker, error, failed_at
 		FROM shard_failures

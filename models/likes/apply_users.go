@@ -1,4 +1,4 @@
-package db
+package likes
 
 import (
 	"maps"
@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // rememberedUsers is half of the number of users that userRows remembers, in some 5 MB.
@@ -44,7 +45,7 @@ func (u *userRows) add(ids map[int64]bool) {
 // dropStrangers removes the likes of users who have no row, and returns the events of drops without their claims. Their
 // unlikes and returns stay, because they only take rows away.
 func dropStrangers(
-	tx *Tx, last map[models.LikeKey]models.Event, ofDrops []models.Event, known *userRows,
+	tx *db.Tx, last map[models.LikeKey]models.Event, ofDrops []models.Event, known *userRows,
 	done *models.LikesApplied,
 ) ([]models.Event, error) {
 	users := map[int64]bool{}
@@ -61,7 +62,7 @@ func dropStrangers(
 	if len(users) == 0 {
 		return ofDrops, nil
 	}
-	found, err := idsWhere(tx, "users", Conditions{}, slices.Sorted(maps.Keys(users)))
+	found, err := db.IDsWhere(tx, "users", db.Conditions{}, slices.Sorted(maps.Keys(users)))
 	if err != nil {
 		return nil, err
 	}

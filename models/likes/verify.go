@@ -1,4 +1,4 @@
-package db
+package likes
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // maxLoggedDifferences is the maximum number of differences in an entry of the log.
@@ -16,17 +17,17 @@ const maxLoggedDifferences = 100
 
 // LogReconcile logs the differences that a comparison found and that are to be repaired: their number and the first
 // ones.
-func (s *DB) LogReconcile(ctx context.Context, r models.Reconciliation, found []models.Difference) error {
+func (s *Store) LogReconcile(ctx context.Context, r models.Reconciliation, found []models.Difference) error {
 	problems := make([]string, 0, len(found))
 	for _, d := range found[:min(len(found), maxLoggedDifferences)] {
 		problems = append(problems, d.String())
 	}
-	err := s.Transact(ctx, func(tx *Tx) error {
-		if err := LockActor(tx, r.ActorID, models.RoleAdmin); err != nil {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
+		if err := db.LockActor(tx, r.ActorID, models.RoleAdmin); err != nil {
 			return err
 		}
 		before := map[string]any{"found": len(found), "differences": problems}
-		return LogModeration(tx, reconciles(&r, ModerationAct{Action: "pipeline.reconcile", Before: before}))
+		return db.LogModeration(tx, reconciles(&r, db.ModerationAct{Action: "pipeline.reconcile", Before: before}))
 	})
 	if err != nil {
 		return fmt.Errorf("log reconcile: %w", err)
@@ -35,13 +36,13 @@ func (s *DB) LogReconcile(ctx context.Context, r models.Reconciliation, found []
 }
 
 // reconciles returns an act of the log as one of a reconciliation.
-func reconciles(r *models.Reconciliation, act ModerationAct) ModerationAct {
+func reconciles(r *models.Reconciliation, act db.ModerationAct) db.ModerationAct {
 	act.ActorID, act.TargetType, act.TargetID, act.Reason = r.ActorID, r.TargetType, r.TargetID, r.Reason
 	return act
 }
 
 // LogReconciled logs the result of a repair, as far as it is known if the repair was interrupted.
-func (s *DB) LogReconciled(
+func (s *Store) LogReconciled(
 	ctx context.Context, r models.Reconciliation, found []models.Difference, interrupted bool,
 ) error {
 	repaired, undecided := 0, 0
@@ -59,8 +60,8 @@ func (s *DB) LogReconciled(
 	if interrupted {
 		after["interrupted"] = true
 	}
-	err := s.Transact(ctx, func(tx *Tx) error {
-		return LogModeration(tx, reconciles(&r, ModerationAct{Action: "pipeline.reconciled", After: after}))
+	err := s.Transact(ctx, func(tx *db.Tx) error {
+		return db.LogModeration(tx, reconciles(&r, db.ModerationAct{Action: "pipeline.reconciled", After: after}))
 	})
 	if err != nil {
 		return fmt.Errorf("log reconciled: %w", err)
@@ -74,27 +75,27 @@ func (s *DB) LogReconciled(
 // Tally is one statement, but that is not enough on MariaDB, which visits the running transactions one by one to take a
 // snapshot. If a transaction commits after it was visited, and one that waited for its locks commits before its turn,
 // the snapshot has the second transaction without the first.
-func (s *DB) Tally(
+func (s *Store) Tally(
 	ctx context.Context, kind models.TargetKind, after int64, limit int,
 ) ([]models.TargetTally, error) {
-	return tally(s.Read(ctx), kind, Matching("t.id>?", after), limit)
+	return tally(s.Read(ctx), kind, db.Matching("t.id>?", after), limit)
 }
 
 // TallyShard is Tally for the targets of one shard.
-func (s *DB) TallyShard(ctx context.Context, kind models.TargetKind, shard int, after int64, limit int,
+func (s *Store) TallyShard(ctx context.Context, kind models.TargetKind, shard int, after int64, limit int,
 ) ([]models.TargetTally, error) {
-	return tally(s.Read(ctx), kind, Matching("t.id>? AND MOD(t.id,?)=?", after, s.Shards(), shard), limit)
+	return tally(s.Read(ctx), kind, db.Matching("t.id>? AND MOD(t.id,?)=?", after, s.Shards(), shard), limit)
 }
 
 // TallyOf is Tally for one target. ok is false if the target has no row.
-func (s *DB) TallyOf(ctx context.Context, target models.Target) (t models.TargetTally, ok bool, err error) {
+func (s *Store) TallyOf(ctx context.Context, target models.Target) (t models.TargetTally, ok bool, err error) {
 	return tallyOf(s.Read(ctx), target)
 }
 
 // LockedTally counts the rows of one target while its row is locked. ok is false if the target has no row. Transactions
 // that change the counts hold the same lock until they have committed, so a difference is real.
-func (s *DB) LockedTally(ctx context.Context, target models.Target) (t models.TargetTally, ok bool, err error) {
-	err = s.Transact(Aside(ctx), func(tx *Tx) error {
+func (s *Store) LockedTally(ctx context.Context, target models.Target) (t models.TargetTally, ok bool, err error) {
+	err = s.Transact(db.Aside(ctx), func(tx *db.Tx) error {
 		if _, err := lockTarget(tx, target); err != nil {
 			return err
 		}
@@ -104,8 +105,8 @@ func (s *DB) LockedTally(ctx context.Context, target models.Target) (t models.Ta
 	return t, ok, err
 }
 
-func tallyOf(db *gorm.DB, target models.Target) (t models.TargetTally, ok bool, err error) {
-	list, err := tally(db, target.Kind, Matching("t.id=?", target.ID), 1)
+func tallyOf(conn *gorm.DB, target models.Target) (t models.TargetTally, ok bool, err error) {
+	list, err := tally(conn, target.Kind, db.Matching("t.id=?", target.ID), 1)
 	if err != nil || len(list) == 0 {
 		return models.TargetTally{}, false, err
 	}
@@ -115,16 +116,16 @@ func tallyOf(db *gorm.DB, target models.Target) (t models.TargetTally, ok bool, 
 // postTallyColumns are the columns of a tally that depend on the kind of target.
 var postTallyColumns = `
 			t.comments_count AS children,
-			(SELECT COUNT(*) FROM comments c WHERE c.post_id=t.id AND c.status=` + SQLNormal + `) AS child_rows,
-			t.hot_score, ` + hotScoreSQL("t.likes_count") + ` AS hot_want, ` + staleTags + ` AS tags_stale`
+			(SELECT COUNT(*) FROM comments c WHERE c.post_id=t.id AND c.status=` + db.SQLNormal + `) AS child_rows,
+			t.hot_score, ` + db.HotScoreSQL("t.likes_count") + ` AS hot_want, ` + db.StaleTags + ` AS tags_stale`
 
 var commentTallyColumns = `
 			t.replies_count AS children,
-			(SELECT COUNT(*) FROM comments c WHERE c.parent_id=t.id AND c.status=` + SQLNormal + `) AS child_rows,
+			(SELECT COUNT(*) FROM comments c WHERE c.parent_id=t.id AND c.status=` + db.SQLNormal + `) AS child_rows,
 			t.depth, ` + depthSQL + ` AS depth_want`
 
-func tally(db *gorm.DB, kind models.TargetKind, where Conditions, limit int) ([]models.TargetTally, error) {
-	t := TargetTables[kind]
+func tally(conn *gorm.DB, kind models.TargetKind, where db.Conditions, limit int) ([]models.TargetTally, error) {
+	t := db.TargetTables[kind]
 	columns := postTallyColumns
 	if kind == models.KindComment {
 		columns = commentTallyColumns
@@ -137,7 +138,7 @@ func tally(db *gorm.DB, kind models.TargetKind, where Conditions, limit int) ([]
 		ORDER BY t.id
 		LIMIT ?`
 	var list []models.TargetTally
-	if err := db.Raw(query, append(where.Args, limit)...).Scan(&list).Error; err != nil {
+	if err := conn.Raw(query, append(where.Args, limit)...).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("tally %s: %w", t.Targets, err)
 	}
 	return list, nil
@@ -153,8 +154,8 @@ var depthSQL = fmt.Sprintf(`IF(t.parent_id IS NULL, 1, COALESCE(
 			))`, maxStoredDepth)
 
 // LastID returns the highest id of a kind of target; 0 if there is none.
-func (s *DB) LastID(ctx context.Context, kind models.TargetKind) (int64, error) {
-	table := tableOf(kind)
+func (s *Store) LastID(ctx context.Context, kind models.TargetKind) (int64, error) {
+	table := db.TableOf(kind)
 	query := `
 		SELECT COALESCE(MAX(id), 0)
 		FROM ` + table
@@ -166,8 +167,8 @@ func (s *DB) LastID(ctx context.Context, kind models.TargetKind) (int64, error) 
 }
 
 // OrphanLikes returns at most limit targets of a kind that have likes but no row.
-func (s *DB) OrphanLikes(ctx context.Context, kind models.TargetKind, limit int) ([]models.TargetCount, error) {
-	t := TargetTables[kind]
+func (s *Store) OrphanLikes(ctx context.Context, kind models.TargetKind, limit int) ([]models.TargetCount, error) {
+	t := db.TargetTables[kind]
 	query := `
 		SELECT l.` + t.Column + ` AS id, COUNT(*) AS count
 		FROM ` + t.Likes + ` l
@@ -187,16 +188,16 @@ func (s *DB) OrphanLikes(ctx context.Context, kind models.TargetKind, limit int)
 }
 
 // Missing returns those targets that have no row. It runs one query for each kind.
-func (s *DB) Missing(ctx context.Context, targets []models.Target) ([]models.Target, error) {
+func (s *Store) Missing(ctx context.Context, targets []models.Target) ([]models.Target, error) {
 	present := map[models.Target]bool{}
-	for kind, list := range idsByKind(targets) {
+	for kind, list := range db.IDsByKind(targets) {
 		query := `
 			SELECT id
-			FROM ` + tableOf(kind) + `
-			WHERE id IN (` + JoinIDs(list) + `)`
+			FROM ` + db.TableOf(kind) + `
+			WHERE id IN (` + db.JoinIDs(list) + `)`
 		var found []int64
 		if err := s.Read(ctx).Raw(query).Scan(&found).Error; err != nil {
-			return nil, fmt.Errorf("read %s: %w", tableOf(kind), err)
+			return nil, fmt.Errorf("read %s: %w", db.TableOf(kind), err)
 		}
 		for _, id := range found {
 			present[models.Target{Kind: kind, ID: id}] = true
@@ -213,8 +214,8 @@ func (s *DB) Missing(ctx context.Context, targets []models.Target) ([]models.Tar
 
 // Recount sets the stored counts of a target to the counts of its rows. It also sets the score of a post and the
 // columns of its tags, and the depths of a comment and of its replies.
-func (s *DB) Recount(ctx context.Context, target models.Target) error {
-	err := s.Transact(ctx, func(tx *Tx) error {
+func (s *Store) Recount(ctx context.Context, target models.Target) error {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
 		// Transactions that change the counts, and those that write comments, wait for this lock.
 		if _, err := lockTarget(tx, target); err != nil {
 			return err
@@ -223,7 +224,7 @@ func (s *DB) Recount(ctx context.Context, target models.Target) error {
 			return err
 		}
 		if target.Kind == models.KindPost {
-			return moveTags(tx, target.ID)
+			return db.MoveTags(tx, target.ID)
 		}
 		return repairDepths(tx, target.ID)
 	})
@@ -234,8 +235,8 @@ func (s *DB) Recount(ctx context.Context, target models.Target) error {
 }
 
 // storeCounts counts the rows of a target, which is locked, and stores the counts and the score of a post.
-func storeCounts(tx *Tx, target models.Target) error {
-	t := TargetTables[target.Kind]
+func storeCounts(tx *db.Tx, target models.Target) error {
+	t := db.TargetTables[target.Kind]
 	children, parent := "comments_count", "post_id"
 	if target.Kind == models.KindComment {
 		children, parent = "replies_count", "parent_id"
@@ -259,7 +260,7 @@ func storeCounts(tx *Tx, target models.Target) error {
 	set := children + "=?, updated_at=updated_at, likes_count=?"
 	args := []any{childRows, likes}
 	if target.Kind == models.KindPost {
-		set, args = set+", hot_score="+hotScoreSQL("?"), append(args, likes)
+		set, args = set+", hot_score="+db.HotScoreSQL("?"), append(args, likes)
 	}
 	update := `
 		UPDATE ` + t.Targets + `
@@ -270,7 +271,7 @@ func storeCounts(tx *Tx, target models.Target) error {
 
 // repairDepths corrects the depth of a comment by that of its parent, and the depths of its replies if this changes
 // them. The post is locked, so no comment is written meanwhile.
-func repairDepths(tx *Tx, id int64) error {
+func repairDepths(tx *db.Tx, id int64) error {
 	type depth struct{ ID, ParentID, Depth, Want int64 }
 	query := `
 		SELECT t.id, t.depth, ` + depthSQL + ` AS want
@@ -296,7 +297,7 @@ func repairDepths(tx *Tx, id int64) error {
 		query := `
 			SELECT id, parent_id, depth
 			FROM comments
-			WHERE parent_id IN (` + JoinIDs(parents) + `)`
+			WHERE parent_id IN (` + db.JoinIDs(parents) + `)`
 		if err := tx.Raw(query).Scan(&level).Error; err != nil {
 			return err
 		}
@@ -308,20 +309,20 @@ func repairDepths(tx *Tx, id int64) error {
 		return nil
 	}
 	ids := slices.Sorted(maps.Keys(wrong))
-	if _, err := lockTargets(tx, TargetTables[models.KindComment], ids); err != nil {
+	if _, err := lockTargets(tx, db.TargetTables[models.KindComment], ids); err != nil {
 		return err
 	}
 	update := `
 		UPDATE comments FORCE INDEX (PRIMARY)
-		SET depth=` + caseOf(wrong, "depth") + `, updated_at=updated_at
-		WHERE id IN (` + JoinIDs(ids) + `)`
+		SET depth=` + db.CaseOf(wrong, "depth") + `, updated_at=updated_at
+		WHERE id IN (` + db.JoinIDs(ids) + `)`
 	return tx.Exec(update).Error
 }
 
 // DeleteOrphanLikes deletes the likes of a target that has no row.
-func (s *DB) DeleteOrphanLikes(ctx context.Context, target models.Target) error {
-	t := TargetTables[target.Kind]
-	err := s.Transact(ctx, func(tx *Tx) error {
+func (s *Store) DeleteOrphanLikes(ctx context.Context, target models.Target) error {
+	t := db.TargetTables[target.Kind]
+	err := s.Transact(ctx, func(tx *db.Tx) error {
 		existing, err := lockTargets(tx, t, []int64{target.ID})
 		if err != nil || len(existing) > 0 {
 			return err

@@ -1,4 +1,4 @@
-package db
+package likes
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 const letterColumns = `
@@ -20,7 +21,7 @@ const letterColumns = `
 const maxLetterError = 1000
 
 // insertDeadLetters stores records that cannot be applied. A record that is stored already stays as it is.
-func insertDeadLetters(tx *Tx, dead []models.LikeRecord, now time.Time) error {
+func insertDeadLetters(tx *db.Tx, dead []models.LikeRecord, now time.Time) error {
 	const insert = `
 		INSERT INTO dead_letters (
 			shard, digest, epoch, seq, topic, topic_partition, topic_offset, payload, error, created_at
@@ -31,7 +32,7 @@ func insertDeadLetters(tx *Tx, dead []models.LikeRecord, now time.Time) error {
 		reason := []rune(strings.ToValidUTF8(r.Problem, "?"))
 		reason = reason[:min(len(reason), maxLetterError)]
 		digest := sha256.Sum256(fmt.Appendf(nil, "%s %d %d %s %s", r.Topic, r.Partition, r.Offset, r.Pos, r.Payload))
-		err := tx.Exec(insert, r.Shard, HexOf(digest), r.Pos.Epoch, r.Pos.Seq, r.Topic, r.Partition, r.Offset,
+		err := tx.Exec(insert, r.Shard, db.HexOf(digest), r.Pos.Epoch, r.Pos.Seq, r.Topic, r.Partition, r.Offset,
 			hex.EncodeToString(r.Payload), string(reason), now).Error
 		if err != nil {
 			return fmt.Errorf("write dead letter: %w", err)
@@ -41,7 +42,7 @@ func insertDeadLetters(tx *Tx, dead []models.LikeRecord, now time.Time) error {
 }
 
 // DeadLetters counts the unresolved letters.
-func (s *DB) DeadLetters(ctx context.Context) (int64, error) {
+func (s *Store) DeadLetters(ctx context.Context) (int64, error) {
 	const query = `
 		SELECT COUNT(*)
 		FROM dead_letters
@@ -55,12 +56,12 @@ func (s *DB) DeadLetters(ctx context.Context) (int64, error) {
 
 // ListDeadLetters lists the resolved or the unresolved letters, latest first: at most limit with ids below before (0
 // for the first page).
-func (s *DB) ListDeadLetters(
+func (s *Store) ListDeadLetters(
 	ctx context.Context, resolved bool, before int64, limit int,
 ) ([]models.DeadLetter, error) {
-	where := Matching("resolved_at IS NULL")
+	where := db.Matching("resolved_at IS NULL")
 	if resolved {
-		where = Matching("resolution<>''") // read in the order of ids, because there are few
+		where = db.Matching("resolution<>''") // read in the order of ids, because there are few
 	}
 	where.AddIf(before > 0, "id<?", before)
 	query := `
@@ -82,7 +83,7 @@ func (s *DB) ListDeadLetters(
 }
 
 // DeadLetter reads one letter. If it does not exist, DeadLetter returns CodeNotFound.
-func (s *DB) DeadLetter(ctx context.Context, id int64) (*models.DeadLetter, error) {
+func (s *Store) DeadLetter(ctx context.Context, id int64) (*models.DeadLetter, error) {
 	var l models.DeadLetter
 	read := s.Read(ctx).Raw(`
 		SELECT `+letterColumns+`, payload
@@ -105,14 +106,14 @@ func errNoLetter() *models.Error {
 // ResolveDeadLetter records how an admin resolved a letter, and returns the letter. It logs a discarded letter;
 // BeginRetry logs a retried one. ResolveDeadLetter returns CodeNotFound if the letter does not exist, and CodeConflict
 // if it is resolved already.
-func (s *DB) ResolveDeadLetter(ctx context.Context, actor, id int64, how models.LetterFate, reason string,
+func (s *Store) ResolveDeadLetter(ctx context.Context, actor, id int64, how models.LetterFate, reason string,
 ) (*models.DeadLetter, error) {
 	if err := models.ValidateReason(reason); err != nil {
 		return nil, err
 	}
 	now := s.Now().UTC()
-	err := s.Transact(ctx, func(tx *Tx) error {
-		if err := LockActor(tx, actor, models.RoleAdmin); err != nil {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
+		if err := db.LockActor(tx, actor, models.RoleAdmin); err != nil {
 			return err
 		}
 		problem, err := lockOpenLetter(tx, id)
@@ -129,7 +130,7 @@ func (s *DB) ResolveDeadLetter(ctx context.Context, actor, id int64, how models.
 		act := letterAct(actor, id, "dead_letter.discard", reason)
 		act.Before = map[string]any{"resolution": nil, "error": problem}
 		act.After = map[string]any{"resolution": string(how)}
-		return LogModeration(tx, act)
+		return db.LogModeration(tx, act)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("resolve dead letter %d: %w", id, err)
@@ -137,17 +138,17 @@ func (s *DB) ResolveDeadLetter(ctx context.Context, actor, id int64, how models.
 	return s.DeadLetter(ctx, id)
 }
 
-func letterAct(actor, id int64, action, reason string) ModerationAct {
-	return ModerationAct{ActorID: actor, Action: action, TargetType: "dead_letter", TargetID: id, Reason: reason}
+func letterAct(actor, id int64, action, reason string) db.ModerationAct {
+	return db.ModerationAct{ActorID: actor, Action: action, TargetType: "dead_letter", TargetID: id, Reason: reason}
 }
 
 // BeginRetry logs that an admin has the events of a letter sent through the pipeline again. It precedes the retry,
 // because the pipeline is not part of any transaction. If the process dies in between, the letter stays open and the
 // log has an entry too many, but no act without an entry. ResolveDeadLetter or FailRetry ends the retry. The errors are
 // those of ResolveDeadLetter.
-func (s *DB) BeginRetry(ctx context.Context, actor, id int64, reason string, events int) error {
-	err := s.Transact(ctx, func(tx *Tx) error {
-		if err := LockActor(tx, actor, models.RoleAdmin); err != nil {
+func (s *Store) BeginRetry(ctx context.Context, actor, id int64, reason string, events int) error {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
+		if err := db.LockActor(tx, actor, models.RoleAdmin); err != nil {
 			return err
 		}
 		problem, err := lockOpenLetter(tx, id)
@@ -157,7 +158,7 @@ func (s *DB) BeginRetry(ctx context.Context, actor, id int64, reason string, eve
 		act := letterAct(actor, id, "dead_letter.retry", reason)
 		act.Before = map[string]any{"resolution": nil, "error": problem}
 		act.After = map[string]any{"events": events}
-		return LogModeration(tx, act)
+		return db.LogModeration(tx, act)
 	})
 	if err != nil {
 		return fmt.Errorf("retry dead letter %d: %w", id, err)
@@ -166,11 +167,11 @@ func (s *DB) BeginRetry(ctx context.Context, actor, id int64, reason string, eve
 }
 
 // FailRetry logs that a retry failed or was not completed. The letter stays open.
-func (s *DB) FailRetry(ctx context.Context, actor, id int64, reason string) error {
-	err := s.Transact(ctx, func(tx *Tx) error {
+func (s *Store) FailRetry(ctx context.Context, actor, id int64, reason string) error {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
 		act := letterAct(actor, id, "dead_letter.retry_failed", reason)
 		act.After = map[string]any{"resolution": nil}
-		return LogModeration(tx, act)
+		return db.LogModeration(tx, act)
 	})
 	if err != nil {
 		return fmt.Errorf("retry dead letter %d: %w", id, err)
@@ -179,7 +180,7 @@ func (s *DB) FailRetry(ctx context.Context, actor, id int64, reason string) erro
 }
 
 // lockOpenLetter locks an unresolved letter and returns its error.
-func lockOpenLetter(tx *Tx, id int64) (problem string, err error) {
+func lockOpenLetter(tx *db.Tx, id int64) (problem string, err error) {
 	var letter struct {
 		ID         int64
 		Resolution models.LetterFate

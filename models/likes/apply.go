@@ -1,4 +1,4 @@
-package db
+package likes
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // ApplyLikes is the like writer's transaction: rows, counts and watermarks change together or not at all.
@@ -20,15 +21,15 @@ import (
 // user) only the last event counts. If it is a like that replaces an unlike of the same batch, an existing row gets its
 // time, so that the row is of the period in which the like was accepted (see LikeVoid). Counts change by the rows that
 // changed; neither version nor updated_at moves. An author is notified of each milestone that the likes of others reach
-// for the first time (see Notification). Events of claims are applied in their order: see applyClaims.
+// for the first time (see Notification). Events of claims are applied in their order: see ApplyClaims.
 //
 // Running it again with the same records changes nothing, so an unknown COMMIT is retried by the caller. IsBadData
 // errors mean that some record in the batch cannot be stored.
-func (s *DB) ApplyLikes(ctx context.Context, records []models.LikeRecord) (models.LikesApplied, error) {
+func (s *Store) ApplyLikes(ctx context.Context, records []models.LikeRecord) (models.LikesApplied, error) {
 	var done models.LikesApplied
-	err := s.Transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
 		done = models.LikesApplied{}
-		return applyLikes(tx, records, new(userRows), &done)
+		return applyLikes(tx, records, &s.users, &done)
 	})
 	if err != nil {
 		return models.LikesApplied{}, fmt.Errorf("apply likes: %w", err)
@@ -59,7 +60,7 @@ func (m *shardMark) move(p models.Position) {
 	m.AppliedEpoch, m.AppliedSeq, m.moved = p.Epoch, p.Seq, true
 }
 
-func applyLikes(tx *Tx, records []models.LikeRecord, known *userRows, done *models.LikesApplied) error {
+func applyLikes(tx *db.Tx, records []models.LikeRecord, known *userRows, done *models.LikesApplied) error {
 	now := tx.Now
 	marks, err := lockShards(tx, records)
 	if err != nil {
@@ -83,7 +84,7 @@ func applyLikes(tx *Tx, records []models.LikeRecord, known *userRows, done *mode
 			}
 			if !r.Part && !r.Follows(before) {
 				gaps = append(gaps, fmt.Sprintf("(%d,%d,%d,%d,%d,'%s')",
-					r.Shard, before.Epoch, before.Seq, r.Pos.Epoch, r.Pos.Seq, now.Format(sqlMillis)))
+					r.Shard, before.Epoch, before.Seq, r.Pos.Epoch, r.Pos.Seq, now.Format(db.SQLMillis)))
 			}
 			if !r.Part {
 				mark.move(r.Pos)
@@ -116,7 +117,7 @@ func applyLikes(tx *Tx, records []models.LikeRecord, known *userRows, done *mode
 			return err
 		}
 	}
-	if err := applyClaims(tx, ofDrops, now, done); err != nil {
+	if err := db.ApplyClaims(tx, ofDrops, now, done); err != nil {
 		return err
 	}
 	if err := insertDeadLetters(tx, dead, now); err != nil {
@@ -136,16 +137,16 @@ func applyLikes(tx *Tx, records []models.LikeRecord, known *userRows, done *mode
 }
 
 // lockShards locks the like_shards rows of the records, in order, and returns them by shard.
-func lockShards(tx *Tx, records []models.LikeRecord) (map[int]*shardMark, error) {
+func lockShards(tx *db.Tx, records []models.LikeRecord) (map[int]*shardMark, error) {
 	var shards []int64
 	for _, r := range records {
 		shards = append(shards, int64(r.Shard))
 	}
-	shards = Ascending(shards)
+	shards = db.Ascending(shards)
 	query := `
 		SELECT shard, applied_epoch, applied_seq, sealed_epoch, sealed_seq
 		FROM like_shards FORCE INDEX (PRIMARY)
-		WHERE shard IN (` + JoinIDs(shards) + `)
+		WHERE shard IN (` + db.JoinIDs(shards) + `)
 		ORDER BY shard
 		FOR UPDATE`
 	var rows []*shardMark
@@ -160,7 +161,7 @@ func lockShards(tx *Tx, records []models.LikeRecord) (map[int]*shardMark, error)
 }
 
 // moveWatermarks stores the watermarks that the batch has moved.
-func moveWatermarks(tx *Tx, marks map[int]*shardMark, now time.Time, done *models.LikesApplied) error {
+func moveWatermarks(tx *db.Tx, marks map[int]*shardMark, now time.Time, done *models.LikesApplied) error {
 	done.Watermarks = make(map[int]models.Position, len(marks))
 	var rows []string
 	for _, shard := range slices.Sorted(maps.Keys(marks)) {
@@ -168,7 +169,7 @@ func moveWatermarks(tx *Tx, marks map[int]*shardMark, now time.Time, done *model
 		done.Watermarks[shard] = m.pos()
 		if m.moved {
 			rows = append(rows, fmt.Sprintf("(%d,%d,%d,'%s',%d,%d)",
-				m.Shard, m.AppliedEpoch, m.AppliedSeq, now.Format(sqlMillis), m.SealedEpoch, m.SealedSeq))
+				m.Shard, m.AppliedEpoch, m.AppliedSeq, now.Format(db.SQLMillis), m.SealedEpoch, m.SealedSeq))
 		}
 	}
 	if len(rows) == 0 {
@@ -189,9 +190,9 @@ func moveWatermarks(tx *Tx, marks map[int]*shardMark, now time.Time, done *model
 
 // applyKind writes the last events of one kind of target.
 func applyKind(
-	tx *Tx, kind models.TargetKind, last map[models.LikeKey]models.Event, now time.Time, done *models.LikesApplied,
+	tx *db.Tx, kind models.TargetKind, last map[models.LikeKey]models.Event, now time.Time, done *models.LikesApplied,
 ) error {
-	t := TargetTables[kind]
+	t := db.TargetTables[kind]
 	users := map[int64][]int64{} // by target
 	for key := range last {
 		if key.Kind == kind {
@@ -229,11 +230,11 @@ func applyKind(
 	}
 	// Likes without an unlike among them have no row as a rule, and most of the time of a batch over many targets would
 	// go into looking for one. If one of them has a row, the server takes back the whole statement.
-	err = ErrChangedMeanwhile
+	err = db.ErrChangedMeanwhile
 	if expected {
 		err = writeLikes(tx, t, change.insert, nil)
 	}
-	if errors.Is(err, ErrChangedMeanwhile) {
+	if errors.Is(err, db.ErrChangedMeanwhile) {
 		change = newLikeChange()
 		rows, err := readLikes(tx, t, ids, users)
 		if err != nil {
@@ -293,13 +294,13 @@ func (c *likeChange) add(e models.Event, row int64) {
 }
 
 // writeLikes inserts likes, as rows of VALUES, and deletes likes by their ids.
-func writeLikes(tx *Tx, t targetTable, insert []string, remove []int64) error {
+func writeLikes(tx *db.Tx, t db.TargetTable, insert []string, remove []int64) error {
 	if len(insert) > 0 {
 		added := tx.Exec(`
 			INSERT INTO ` + t.Likes + ` (` + t.Column + `, user_id, created_at)
 			VALUES ` + strings.Join(insert, ","))
-		if models.MySQLCode(added.Error) == errDuplicateKey {
-			return ErrChangedMeanwhile
+		if models.MySQLCode(added.Error) == db.DuplicateKey {
+			return db.ErrChangedMeanwhile
 		}
 		if added.Error != nil {
 			return fmt.Errorf("insert likes: %w", added.Error)
@@ -308,24 +309,24 @@ func writeLikes(tx *Tx, t targetTable, insert []string, remove []int64) error {
 	if len(remove) > 0 {
 		removed := tx.Exec(`
 			DELETE FROM ` + t.Likes + `
-			WHERE id IN (` + JoinIDs(remove) + `)`)
+			WHERE id IN (` + db.JoinIDs(remove) + `)`)
 		if removed.Error != nil {
 			return fmt.Errorf("delete likes: %w", removed.Error)
 		}
 		if removed.RowsAffected != int64(len(remove)) {
-			return ErrChangedMeanwhile
+			return db.ErrChangedMeanwhile
 		}
 	}
 	return nil
 }
 
 // renewLikes sets the times of rows of likes, which are grouped by them.
-func renewLikes(tx *Tx, t targetTable, rows map[string][]int64) error {
+func renewLikes(tx *db.Tx, t db.TargetTable, rows map[string][]int64) error {
 	for _, at := range slices.Sorted(maps.Keys(rows)) {
 		update := `
 			UPDATE ` + t.Likes + ` FORCE INDEX (PRIMARY)
 			SET created_at=?
-			WHERE id IN (` + JoinIDs(Ascending(rows[at])) + `)`
+			WHERE id IN (` + db.JoinIDs(db.Ascending(rows[at])) + `)`
 		if err := tx.Exec(update, at).Error; err != nil {
 			return fmt.Errorf("renew likes: %w", err)
 		}
@@ -341,13 +342,13 @@ type likedRow struct {
 // lockTargets locks and reads those targets that have a row. Their ids are in ascending order. The locks come before
 // any decision: in direct mode, another transaction could otherwise count a like meanwhile and take the count over a
 // milestone unnoticed.
-func lockTargets(tx *Tx, t targetTable, ids []int64) (map[int64]likedRow, error) {
+func lockTargets(tx *db.Tx, t db.TargetTable, ids []int64) (map[int64]likedRow, error) {
 	before := make(map[int64]likedRow, len(ids))
-	for some := range slices.Chunk(ids, lockedAtOnce) {
+	for some := range slices.Chunk(ids, db.LockedAtOnce) {
 		query := `
 			SELECT id, user_id, likes_count, milestone
 			FROM ` + t.Targets + ` FORCE INDEX (PRIMARY)
-			WHERE id IN (` + JoinIDs(some) + `)
+			WHERE id IN (` + db.JoinIDs(some) + `)
 			ORDER BY id
 			FOR UPDATE`
 		var rows []likedRow
@@ -362,7 +363,7 @@ func lockTargets(tx *Tx, t targetTable, ids []int64) (map[int64]likedRow, error)
 }
 
 // readLikes returns the ids of the rows of those (target, user) pairs that have one.
-func readLikes(tx *Tx, t targetTable, ids []int64, users map[int64][]int64) (map[models.LikeKey]int64, error) {
+func readLikes(tx *db.Tx, t db.TargetTable, ids []int64, users map[int64][]int64) (map[models.LikeKey]int64, error) {
 	type like struct{ ID, TargetID, UserID int64 }
 	var list []like
 	var where []string
@@ -383,14 +384,14 @@ func readLikes(tx *Tx, t targetTable, ids []int64, users map[int64][]int64) (map
 		return nil
 	}
 	for _, id := range ids {
-		for some := range slices.Chunk(users[id], ReadUsers) {
-			if pairs > 0 && pairs+len(some) > readPairs {
+		for some := range slices.Chunk(users[id], db.ReadUsers) {
+			if pairs > 0 && pairs+len(some) > db.ReadPairs {
 				if err := read(); err != nil {
 					return nil, err
 				}
 			}
 			// One range of the unique key for each target. Both servers plan this form well, but not row constructors.
-			where = append(where, fmt.Sprintf("(%s=%d AND user_id IN (%s))", t.Column, id, JoinIDs(some)))
+			where = append(where, fmt.Sprintf("(%s=%d AND user_id IN (%s))", t.Column, id, db.JoinIDs(some)))
 			pairs += len(some)
 		}
 	}
@@ -410,7 +411,7 @@ func readLikes(tx *Tx, t targetTable, ids []int64, users map[int64][]int64) (map
 
 // addToCounts counts the rows that changed, marks the milestones that their targets reached, and notifies the authors.
 func addToCounts(
-	tx *Tx,
+	tx *db.Tx,
 	kind models.TargetKind,
 	delta map[int64]int64,
 	reached map[int64][]int64,
@@ -426,20 +427,20 @@ func addToCounts(
 	if len(delta) == 0 {
 		return nil
 	}
-	t, ids := TargetTables[kind], slices.Sorted(maps.Keys(delta))
-	set := adding(t, caseOf(delta, "0"))
+	t, ids := db.TargetTables[kind], slices.Sorted(maps.Keys(delta))
+	set := adding(t, db.CaseOf(delta, "0"))
 	if len(reached) > 0 {
-		set += ", milestone=" + caseOf(highest, "milestone")
+		set += ", milestone=" + db.CaseOf(highest, "milestone")
 	}
 	update := tx.Exec(`
 		UPDATE ` + t.Targets + `
 		SET ` + set + `
-		WHERE id IN (` + JoinIDs(ids) + `)`)
+		WHERE id IN (` + db.JoinIDs(ids) + `)`)
 	if update.Error != nil {
 		return fmt.Errorf("update counts of %s: %w", t.Targets, update.Error)
 	}
 	if update.RowsAffected != int64(len(ids)) {
-		return ErrChangedMeanwhile
+		return db.ErrChangedMeanwhile
 	}
 	if err := counted(tx, t, ids...); err != nil {
 		return err

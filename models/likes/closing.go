@@ -1,4 +1,4 @@
-package db
+package likes
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // closeAgain is how long after the first time the targets of a deletion are closed for the second time. A restart or a
@@ -16,7 +17,7 @@ const closeAgain = time.Minute
 // OpenClosings returns the closings that are due, in the order of their ids: at most limit above after. Each deletion
 // is due at once, and a second time closeAgain after the first. No row stays for long, so OpenClosings reads few other
 // rows.
-func (s *DB) OpenClosings(ctx context.Context, after int64, limit int) ([]models.Closing, error) {
+func (s *Store) OpenClosings(ctx context.Context, after int64, limit int) ([]models.Closing, error) {
 	const query = `
 		SELECT id, kind AS target_kind, target_id, told AS last, done_comment_id
 		FROM gate_closings
@@ -32,7 +33,7 @@ func (s *DB) OpenClosings(ctx context.Context, after int64, limit int) ([]models
 }
 
 // AdvanceClosing records that the comments of the post up to one are closed in the gate.
-func (s *DB) AdvanceClosing(ctx context.Context, id, commentID int64) error {
+func (s *Store) AdvanceClosing(ctx context.Context, id, commentID int64) error {
 	const update = `
 		UPDATE gate_closings
 		SET done_comment_id=?
@@ -45,7 +46,7 @@ func (s *DB) AdvanceClosing(ctx context.Context, id, commentID int64) error {
 
 // EndClosing records that the target and all its comments are closed in the gate. The first closing may be late, so the
 // time until the second begins with it.
-func (s *DB) EndClosing(ctx context.Context, c models.Closing) error {
+func (s *Store) EndClosing(ctx context.Context, c models.Closing) error {
 	query, args := `
 		UPDATE gate_closings
 		SET told=1, deleted_at=?, done_comment_id=0
@@ -55,8 +56,8 @@ func (s *DB) EndClosing(ctx context.Context, c models.Closing) error {
 			DELETE FROM gate_closings
 			WHERE id=?`, []any{c.ID}
 	}
-	err := s.Transact(ctx, func(tx *Tx) error {
-		if err := holdMode(tx); err != nil {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
+		if err := db.HoldMode(tx); err != nil {
 			return err
 		}
 		return tx.Exec(query, args...).Error

@@ -1,4 +1,4 @@
-package db
+package likes
 
 import (
 	"context"
@@ -10,16 +10,17 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // SetLike sets a like in direct mode: one transaction writes the row and, if a row changed, the count. Setting a like
 // to the state that it has changes nothing. If the target is deleted or never existed, SetLike returns CodeNotFound. If
 // the site is not in direct mode, SetLike returns CodeUnavailable.
-func (s *DB) SetLike(ctx context.Context, target models.Target, userID int64, liked bool) (models.LikeState, error) {
-	t := TargetTables[target.Kind]
+func (s *Store) SetLike(ctx context.Context, target models.Target, userID int64, liked bool) (models.LikeState, error) {
+	t := db.TargetTables[target.Kind]
 	state := models.LikeState{Liked: liked}
-	err := s.Transact(ctx, func(tx *Tx) error {
-		if err := holdDirect(tx); err != nil {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
+		if err := db.HoldDirect(tx); err != nil {
 			return err
 		}
 		// The like writer and deletions lock the target before its likes, too.
@@ -36,7 +37,7 @@ func (s *DB) SetLike(ctx context.Context, target models.Target, userID int64, li
 		}
 		query := `
 			SELECT t.id, t.user_id, t.likes_count, t.milestone
-			FROM ` + t.fromOpen + `
+			FROM ` + t.FromOpen + `
 			WHERE t.id=? AND t.status=?`
 		var now likedRow
 		read := tx.Raw(query, target.ID, models.StatusNormal).Scan(&now)
@@ -60,8 +61,8 @@ func (s *DB) SetLike(ctx context.Context, target models.Target, userID int64, li
 // Nobody else writes the row under this lock, so a plain INSERT is enough. Shortly after an unlike, the unique key
 // still has a deleted entry. ON DUPLICATE KEY UPDATE would lock this entry and the next one exclusively. The next entry
 // can belong to another target, so two such inserts could deadlock.
-func setLikeRow(tx *Tx, target models.Target, userID int64, liked bool) (changed bool, err error) {
-	t := TargetTables[target.Kind]
+func setLikeRow(tx *db.Tx, target models.Target, userID int64, liked bool) (changed bool, err error) {
+	t := db.TargetTables[target.Kind]
 	rows, err := readLikes(tx, t, []int64{target.ID}, map[int64][]int64{target.ID: {userID}})
 	if err != nil {
 		return false, err
@@ -82,8 +83,8 @@ func setLikeRow(tx *Tx, target models.Target, userID int64, liked bool) (changed
 			DELETE FROM `+t.Likes+`
 			WHERE id=?`, row)
 	}
-	if models.MySQLCode(change.Error) == errDuplicateKey {
-		return false, ErrChangedMeanwhile
+	if models.MySQLCode(change.Error) == db.DuplicateKey {
+		return false, db.ErrChangedMeanwhile
 	}
 	if change.Error != nil {
 		return false, change.Error
@@ -102,7 +103,7 @@ func setLikeRow(tx *Tx, target models.Target, userID int64, liked bool) (changed
 }
 
 // reachMilestone notifies the author if the like of a user took the likes of others to a milestone for the first time.
-func reachMilestone(tx *Tx, target models.Target, userID int64, now likedRow) error {
+func reachMilestone(tx *db.Tx, target models.Target, userID int64, now likedRow) error {
 	if userID == now.UserID {
 		return nil
 	}
@@ -114,7 +115,7 @@ func reachMilestone(tx *Tx, target models.Target, userID int64, now likedRow) er
 		return err
 	}
 	update := `
-		UPDATE ` + TargetTables[target.Kind].Targets + `
+		UPDATE ` + db.TargetTables[target.Kind].Targets + `
 		SET milestone=?, updated_at=updated_at
 		WHERE id=?`
 	if err := tx.Exec(update, slices.Max(slices.Collect(maps.Keys(reached))), target.ID).Error; err != nil {
@@ -130,7 +131,7 @@ func reachMilestone(tx *Tx, target models.Target, userID int64, now likedRow) er
 
 // LikeStates returns the likes of rows as viewer (0 for the anonymous) sees them, in their order. The counts are those
 // of rows. At most one query reads the viewer's own likes.
-func (s *DB) LikeStates(ctx context.Context, viewer int64, rows []models.TargetCount) ([]models.LikeState, error) {
+func (s *Store) LikeStates(ctx context.Context, viewer int64, rows []models.TargetCount) ([]models.LikeState, error) {
 	targets := make([]models.Target, len(rows))
 	for i, r := range rows {
 		targets[i] = r.Target
@@ -148,7 +149,7 @@ func (s *DB) LikeStates(ctx context.Context, viewer int64, rows []models.TargetC
 
 // StatesOf returns the likes of targets as viewer (0 for the anonymous) sees them, in one query. Targets that are
 // deleted or never existed have no state.
-func (s *DB) StatesOf(
+func (s *Store) StatesOf(
 	ctx context.Context, viewer int64, targets []models.Target,
 ) (map[models.Target]models.LikeState, error) {
 	if len(targets) == 0 {
@@ -156,8 +157,8 @@ func (s *DB) StatesOf(
 	}
 	var parts []string
 	var args []any
-	for kind, list := range idsByKind(targets) {
-		t, liked := TargetTables[kind], "FALSE"
+	for kind, list := range db.IDsByKind(targets) {
+		t, liked := db.TargetTables[kind], "FALSE"
 		if viewer != 0 {
 			liked = "EXISTS (SELECT 1 FROM " + t.Likes + " l WHERE l." + t.Column + "=t.id AND l.user_id=?)"
 			args = append(args, viewer)
@@ -165,8 +166,8 @@ func (s *DB) StatesOf(
 		parts = append(parts, `
 		SELECT '`+string(kind)+`' AS kind, t.id, t.likes_count AS count,
 			`+liked+` AS liked
-		FROM `+t.fromOpen+`
-		WHERE t.id IN (`+JoinIDs(list)+`) AND t.status=?`)
+		FROM `+t.FromOpen+`
+		WHERE t.id IN (`+db.JoinIDs(list)+`) AND t.status=?`)
 		args = append(args, models.StatusNormal)
 	}
 	var found []struct {
@@ -186,18 +187,18 @@ func (s *DB) StatesOf(
 }
 
 // LikedBy returns the set of those targets that the user likes, in one query. For user 0 it runs no query.
-func (s *DB) LikedBy(ctx context.Context, userID int64, targets []models.Target) (map[models.Target]bool, error) {
+func (s *Store) LikedBy(ctx context.Context, userID int64, targets []models.Target) (map[models.Target]bool, error) {
 	if userID == 0 || len(targets) == 0 {
 		return nil, nil
 	}
 	var parts []string
 	var args []any
-	for kind, list := range idsByKind(targets) {
-		t := TargetTables[kind]
+	for kind, list := range db.IDsByKind(targets) {
+		t := db.TargetTables[kind]
 		parts = append(parts, `
 		SELECT '`+string(kind)+`' AS kind, `+t.Column+` AS id
 		FROM `+t.Likes+`
-		WHERE user_id=? AND `+t.Column+` IN (`+JoinIDs(list)+`)`)
+		WHERE user_id=? AND `+t.Column+` IN (`+db.JoinIDs(list)+`)`)
 		args = append(args, userID)
 	}
 	var found []models.Target
@@ -217,22 +218,22 @@ func (s *DB) LikedBy(ctx context.Context, userID int64, targets []models.Target)
 // at most limit likes older than row before (0 for the first page). If blocked users make the page short, rest is the
 // place where the list continues; nil at its end. If the target is deleted or never existed, Likers returns
 // CodeNotFound.
-func (s *DB) Likers(ctx context.Context, viewer int64, target models.Target, before int64, limit int,
+func (s *Store) Likers(ctx context.Context, viewer int64, target models.Target, before int64, limit int,
 ) (list []models.Liker, rest *models.ListKey, err error) {
-	t := TargetTables[target.Kind]
+	t := db.TargetTables[target.Kind]
 	// The index is forced: for the latest likes of a target, the servers tend to read the latest likes of all targets.
-	likes := Trail{
+	likes := db.Trail{
 		From:  t.Likes + " l FORCE INDEX (idx_" + t.Column + "_desc)",
-		Where: Matching("l."+t.Column+"=?", target.ID),
+		Where: db.Matching("l."+t.Column+"=?", target.ID),
 		ID:    "l.id",
 	}
-	visible := func(where Conditions, limit int) *gorm.DB {
+	visible := func(where db.Conditions, limit int) *gorm.DB {
 		// Reading the likes through the target leaves out deleted targets without a query of its own.
 		where.Add("t.id=? AND t.status=?", target.ID, models.StatusNormal)
-		where.Add(NotBlocked("l.user_id"), viewer)
+		where.Add(db.NotBlocked("l.user_id"), viewer)
 		query := `
-			SELECT ` + AuthorColumns + `, l.id AS row_id, l.created_at
-			FROM ` + t.fromOpen + `
+			SELECT ` + db.AuthorColumns + `, l.id AS row_id, l.created_at
+			FROM ` + t.FromOpen + `
 			STRAIGHT_JOIN ` + likes.From + `
 			STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=l.user_id
 			` + where.Clause() + `
@@ -240,7 +241,7 @@ func (s *DB) Likers(ctx context.Context, viewer int64, target models.Target, bef
 			LIMIT ?`
 		return s.Read(ctx).Raw(query, append(where.Args, limit)...)
 	}
-	list, rest, err = Sift(ctx, s, likes, BeforeID(before), limit, visible, noContent[models.Liker])
+	list, rest, err = db.Sift(ctx, s.DB, likes, db.BeforeID(before), limit, visible, db.NoContent[models.Liker])
 	if err != nil {
 		return nil, nil, fmt.Errorf("list likers of %s: %w", target, err)
 	}
@@ -257,8 +258,8 @@ func (s *DB) Likers(ctx context.Context, viewer int64, target models.Target, bef
 }
 
 // LikerIDs returns the ids of the users who like a target, in ascending order: at most limit ids above after.
-func (s *DB) LikerIDs(ctx context.Context, target models.Target, after int64, limit int) ([]int64, error) {
-	t := TargetTables[target.Kind]
+func (s *Store) LikerIDs(ctx context.Context, target models.Target, after int64, limit int) ([]int64, error) {
+	t := db.TargetTables[target.Kind]
 	query := `
 		SELECT user_id
 		FROM ` + t.Likes + `
@@ -287,9 +288,9 @@ func (s *DB) LikerIDs(ctx context.Context, target models.Target, after int64, li
 
 // LikersOf returns the ids of the users who like each of some targets, in any order. It takes a query for each kind of
 // target. Targets that nobody likes are left out.
-func (s *DB) LikersOf(ctx context.Context, targets []models.Target) (map[models.Target][]int64, error) {
+func (s *Store) LikersOf(ctx context.Context, targets []models.Target) (map[models.Target][]int64, error) {
 	users := make(map[models.Target][]int64, len(targets))
-	for kind, list := range idsByKind(targets) {
+	for kind, list := range db.IDsByKind(targets) {
 		if err := s.likersOf(ctx, kind, list, users); err != nil {
 			return nil, fmt.Errorf("read likers of %d targets: %w", len(targets), err)
 		}
@@ -298,14 +299,14 @@ func (s *DB) LikersOf(ctx context.Context, targets []models.Target) (map[models.
 }
 
 // likersOf adds the users who like targets of one kind to users. GORM takes twice as long to read them.
-func (s *DB) likersOf(
+func (s *Store) likersOf(
 	ctx context.Context, kind models.TargetKind, ids []int64, users map[models.Target][]int64,
 ) error {
-	t := TargetTables[kind]
+	t := db.TargetTables[kind]
 	query := `
 		SELECT ` + t.Column + `, user_id
 		FROM ` + t.Likes + `
-		WHERE ` + t.Column + ` IN (` + JoinIDs(ids) + `)`
+		WHERE ` + t.Column + ` IN (` + db.JoinIDs(ids) + `)`
 	rows, err := s.Read(ctx).Raw(query).Rows()
 	if err != nil {
 		return err
@@ -322,15 +323,15 @@ func (s *DB) likersOf(
 }
 
 // LikedAmong returns the set of those users who like a target, in one query.
-func (s *DB) LikedAmong(ctx context.Context, target models.Target, users []int64) (map[int64]bool, error) {
+func (s *Store) LikedAmong(ctx context.Context, target models.Target, users []int64) (map[int64]bool, error) {
 	if len(users) == 0 {
 		return nil, nil
 	}
-	t := TargetTables[target.Kind]
+	t := db.TargetTables[target.Kind]
 	query := `
 		SELECT user_id
 		FROM ` + t.Likes + `
-		WHERE ` + t.Column + `=? AND user_id IN (` + JoinIDs(users) + `)`
+		WHERE ` + t.Column + `=? AND user_id IN (` + db.JoinIDs(users) + `)`
 	var ids []int64
 	if err := s.Read(ctx).Raw(query, target.ID).Scan(&ids).Error; err != nil {
 		return nil, fmt.Errorf("read likers of %s: %w", target, err)
@@ -344,18 +345,18 @@ func (s *DB) LikedAmong(ctx context.Context, target models.Target, users []int64
 
 // adding returns the SET clause of targets that adds delta, an expression, to the count and updates the score of posts.
 // The score comes first and is computed from the new count: MySQL assigns from left to right, the standard all at once.
-func adding(t targetTable, delta string) string {
+func adding(t db.TargetTable, delta string) string {
 	set := "likes_count=likes_count+(" + delta + "), updated_at=updated_at"
 	if t.Targets == "posts" {
-		set = "hot_score=" + hotScoreSQL("likes_count+("+delta+")") + ", " + set
+		set = "hot_score=" + db.HotScoreSQL("likes_count+("+delta+")") + ", " + set
 	}
 	return set
 }
 
 // counted copies the new counts of posts to post_tags, after adding, in the same transaction.
-func counted(tx *Tx, t targetTable, ids ...int64) error {
+func counted(tx *db.Tx, t db.TargetTable, ids ...int64) error {
 	if t.Targets != "posts" {
 		return nil
 	}
-	return syncTags(tx, ids...)
+	return db.SyncTags(tx, ids...)
 }

@@ -1,15 +1,16 @@
-package db
+package likes
 
 import (
 	"context"
 	"fmt"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // StrangeLikes returns at most limit likes of a kind of target whose user has no row.
-func (s *DB) StrangeLikes(ctx context.Context, kind models.TargetKind, limit int) ([]models.StrangeLike, error) {
-	t := TargetTables[kind]
+func (s *Store) StrangeLikes(ctx context.Context, kind models.TargetKind, limit int) ([]models.StrangeLike, error) {
+	t := db.TargetTables[kind]
 	query := `
 		SELECT l.` + t.Column + ` AS id, l.user_id
 		FROM ` + t.Likes + ` l FORCE INDEX (idx_user_id)

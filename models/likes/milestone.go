@@ -1,4 +1,4 @@
-package db
+package likes
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // milestones returns the milestones in (above, upTo]: the powers of ten.
@@ -28,7 +29,7 @@ func milestones(above, upTo int64) []int64 {
 // Whether the author likes a target matters only if its count is exactly a milestone. Then the author's like is read,
 // unless it is in the batch or the batch has the first likes of the target.
 func reachedMilestones(
-	tx *Tx,
+	tx *db.Tx,
 	kind models.TargetKind,
 	before map[int64]likedRow,
 	delta map[int64]int64,
@@ -53,7 +54,7 @@ func reachedMilestones(
 		return reached, nil
 	}
 	ids := slices.Sorted(maps.Keys(unknown))
-	own, err := readLikes(tx, TargetTables[kind], ids, authors)
+	own, err := readLikes(tx, db.TargetTables[kind], ids, authors)
 	if err != nil {
 		return nil, err
 	}
@@ -67,8 +68,8 @@ func reachedMilestones(
 
 // notifyMilestone notifies the authors of targets of one kind that their likes reached a milestone, and announces it.
 // It notifies nobody of deleted targets, of comments under deleted posts, and of posts that the author mutes.
-func notifyMilestone(tx *Tx, kind models.TargetKind, milestone int64, ids []int64, at time.Time) error {
-	tx.AnnounceAll(Announcement{Event: models.LikeMilestone, Kind: string(kind), IDs: ids, Milestone: milestone})
+func notifyMilestone(tx *db.Tx, kind models.TargetKind, milestone int64, ids []int64, at time.Time) error {
+	tx.AnnounceAll(db.Announcement{Event: models.LikeMilestone, Kind: string(kind), IDs: ids, Milestone: milestone})
 	post, about := "t.id", "t.id,0"
 	if kind == models.KindComment {
 		post, about = "t.post_id", "t.post_id,t.id"
@@ -76,9 +77,10 @@ func notifyMilestone(tx *Tx, kind models.TargetKind, milestone int64, ids []int6
 	insert := `
 		INSERT INTO notifications (user_id, kind, post_id, comment_id, milestone, created_at)
 		SELECT t.user_id,?,` + about + `,?,?
-		FROM ` + TargetTables[kind].fromOpen + `
+		FROM ` + db.TargetTables[kind].FromOpen + `
 		JOIN users u ON u.id=t.user_id AND u.deleted_at IS NULL
-		WHERE t.id IN (` + JoinIDs(ids) + `) AND t.status=? AND ` + notMuted("t.user_id", post) + notificationOnce
+		WHERE t.id IN (` + db.JoinIDs(ids) + `) AND t.status=? AND ` + db.NotMuted("t.user_id", post) +
+		db.NotificationOnce
 	if err := tx.Exec(insert, models.NotifyMilestone, milestone, models.WholeSeconds(at),
 		models.StatusNormal).Error; err != nil {
 		return fmt.Errorf("write milestones of %ss: %w", kind, err)
@@ -88,13 +90,13 @@ func notifyMilestone(tx *Tx, kind models.TargetKind, milestone int64, ids []int6
 
 // PassMilestones marks the milestones up to this number of likes as passed, so that they notify nobody. It is for likes
 // that were imported.
-func (s *DB) PassMilestones(ctx context.Context, target models.Target, likes int64) error {
+func (s *Store) PassMilestones(ctx context.Context, target models.Target, likes int64) error {
 	reached := milestones(0, likes)
 	if len(reached) == 0 {
 		return nil
 	}
 	update := `
-		UPDATE ` + TargetTables[target.Kind].Targets + ` FORCE INDEX (PRIMARY)
+		UPDATE ` + db.TargetTables[target.Kind].Targets + ` FORCE INDEX (PRIMARY)
 		SET milestone=GREATEST(milestone,?), updated_at=updated_at
 		WHERE id=?`
 	if _, err := s.Write(ctx, update, slices.Max(reached), target.ID); err != nil {

@@ -1,4 +1,4 @@
-package db
+package likes
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // LikeVoid is a request to void likes of a user: all of them, or those accepted in a period. It is a row, so that it is
@@ -30,7 +31,7 @@ type OpenLikeVoid struct {
 const voidColumns = "id, user_id, requested_by, requested_at, liked_since, liked_until, reason, done_at"
 
 // LikesOver reports whether no further like of the request can be accepted. Those accepted earlier may be on their way.
-func (s *DB) LikesOver(ctx context.Context, v OpenLikeVoid) (bool, error) {
+func (s *Store) LikesOver(ctx context.Context, v OpenLikeVoid) (bool, error) {
 	if v.LikedUntil == nil {
 		return v.SessionsOver, nil
 	}
@@ -43,7 +44,7 @@ func (s *DB) LikesOver(ctx context.Context, v OpenLikeVoid) (bool, error) {
 //
 // For SessionStale after an account was deleted, processes that cannot read its sessions accept its likes. MySQL alone
 // measures that time.
-func (s *DB) OpenLikeVoids(ctx context.Context, before time.Time, limit int) ([]OpenLikeVoid, error) {
+func (s *Store) OpenLikeVoids(ctx context.Context, before time.Time, limit int) ([]OpenLikeVoid, error) {
 	const query = `
 		SELECT ` + voidColumns + `,
 			requested_at < CURRENT_TIMESTAMP(3) - INTERVAL ? SECOND AS sessions_over
@@ -52,7 +53,7 @@ func (s *DB) OpenLikeVoids(ctx context.Context, before time.Time, limit int) ([]
 		ORDER BY turn_at, id
 		LIMIT ?`
 	var list []OpenLikeVoid
-	over := int((models.SessionStale + lateLikes) / time.Second)
+	over := int((models.SessionStale + db.LateLikes) / time.Second)
 	if err := s.Read(ctx).Raw(query, over, before, limit).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("read like voids: %w", err)
 	}
@@ -60,7 +61,7 @@ func (s *DB) OpenLikeVoids(ctx context.Context, before time.Time, limit int) ([]
 }
 
 // TakeLikeVoidTurn records that a request has its turn in the run that began at a ServerTime.
-func (s *DB) TakeLikeVoidTurn(ctx context.Context, id int64, run time.Time) error {
+func (s *Store) TakeLikeVoidTurn(ctx context.Context, id int64, run time.Time) error {
 	const update = `
 		UPDATE like_voids
 		SET turn_at=?
@@ -72,13 +73,13 @@ func (s *DB) TakeLikeVoidTurn(ctx context.Context, id int64, run time.Time) erro
 }
 
 // CloseLikeVoid records that a request is completed: no like of it is left, and none can be accepted.
-func (s *DB) CloseLikeVoid(ctx context.Context, id int64) error {
+func (s *Store) CloseLikeVoid(ctx context.Context, id int64) error {
 	const update = `
 		UPDATE like_voids FORCE INDEX (PRIMARY)
 		SET done_at=?
 		WHERE id=? AND done_at IS NULL`
-	err := s.Transact(ctx, func(tx *Tx) error {
-		if err := holdMode(tx); err != nil {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
+		if err := db.HoldMode(tx); err != nil {
 			return err
 		}
 		return tx.Exec(update, tx.Now, id).Error
@@ -90,8 +91,8 @@ func (s *DB) CloseLikeVoid(ctx context.Context, id int64) error {
 }
 
 // where returns the conditions of the likes of the request.
-func (v *LikeVoid) where() Conditions {
-	where := Matching("user_id=?", v.UserID)
+func (v *LikeVoid) where() db.Conditions {
+	where := db.Matching("user_id=?", v.UserID)
 	if v.LikedSince != nil {
 		where.Add("created_at>=?", *v.LikedSince)
 	}
@@ -106,7 +107,7 @@ const maxLikesLeft = 10_000
 
 // LikesLeft counts the likes of the request that are still in MySQL, up to maxLikesLeft. Likes on their way to MySQL
 // are not counted.
-func (s *DB) LikesLeft(ctx context.Context, v LikeVoid) (int, error) {
+func (s *Store) LikesLeft(ctx context.Context, v LikeVoid) (int, error) {
 	where := v.where()
 	where.Args = append(where.Args, maxLikesLeft)
 	left := 0
@@ -115,7 +116,7 @@ func (s *DB) LikesLeft(ctx context.Context, v LikeVoid) (int, error) {
 			SELECT COUNT(*)
 			FROM (
 				SELECT 1
-				FROM ` + TargetTables[kind].Likes + ` FORCE INDEX (idx_user_id)
+				FROM ` + db.TargetTables[kind].Likes + ` FORCE INDEX (idx_user_id)
 				` + where.Clause() + `
 				LIMIT ?
 			) l`
@@ -135,7 +136,7 @@ func (s *DB) LikesLeft(ctx context.Context, v LikeVoid) (int, error) {
 // It returns CodeInvalid if a field breaks a rule, CodeNotFound if the user does not exist, CodeForbidden if the actor
 // does not outrank the user (see Outranks), and CodeUnavailable if LikedUntil is missing and the clock of likes cannot
 // be read.
-func (s *DB) VoidLikes(ctx context.Context, v *LikeVoid) error {
+func (s *Store) VoidLikes(ctx context.Context, v *LikeVoid) error {
 	now := s.Now().UTC()
 	if err := v.validate(now); err != nil {
 		return err
@@ -147,11 +148,11 @@ func (s *DB) VoidLikes(ctx context.Context, v *LikeVoid) error {
 			return err
 		}
 	}
-	err := s.Transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
 		if err := VoidLikes(tx, v, now, likeNow); err != nil {
 			return err
 		}
-		return LogModeration(tx, ModerationAct{
+		return db.LogModeration(tx, db.ModerationAct{
 			ActorID: v.RequestedBy, Action: "user.void_likes", TargetType: "user", TargetID: v.UserID, Reason: v.Reason,
 			After: map[string]any{"void_id": v.ID, "since": v.LikedSince, "until": v.LikedUntil},
 		})
@@ -178,7 +179,7 @@ func (v *LikeVoid) validate(now time.Time) error {
 }
 
 // VoidingFrom returns the time by which every like that was accepted before the call was accepted.
-func (s *DB) VoidingFrom(ctx context.Context) (time.Time, error) {
+func (s *Store) VoidingFrom(ctx context.Context) (time.Time, error) {
 	_, latest, err := s.LikeTime(ctx)
 	if err != nil {
 		s.Logger().WarnContext(ctx, "likes cannot be voided", "error", err)
@@ -189,8 +190,8 @@ func (s *DB) VoidingFrom(ctx context.Context) (time.Time, error) {
 
 // VoidLikes writes the request; the caller logs it. likeNow is the present time by the clock of likes, which a
 // request without LikedUntil needs.
-func VoidLikes(tx *Tx, v *LikeVoid, now, likeNow time.Time) error {
-	user, err := LockOutranked(tx, v.RequestedBy, v.UserID)
+func VoidLikes(tx *db.Tx, v *LikeVoid, now, likeNow time.Time) error {
+	user, err := db.LockOutranked(tx, v.RequestedBy, v.UserID)
 	if err != nil {
 		return err
 	}
@@ -198,7 +199,7 @@ func VoidLikes(tx *Tx, v *LikeVoid, now, likeNow time.Time) error {
 		until := likeNow // later likes of a user who is not banned are allowed
 		if ban := user.Ban(now); ban != nil {
 			// For so long, a process may accept likes of an ended session. Likes after the ban are allowed again.
-			until = likeNow.Add(min(models.SessionStale+lateLikes, ban.Until.Sub(now))).Round(time.Second)
+			until = likeNow.Add(min(models.SessionStale+db.LateLikes, ban.Until.Sub(now))).Round(time.Second)
 		}
 		until = models.WholeSeconds(until)
 		v.LikedUntil = &until
@@ -216,7 +217,7 @@ const likeTimeWait = time.Second
 
 // LikeTimeIn returns the time of the clock of likes in a while. A ban must not fail because that clock cannot be read:
 // no like is accepted then, and the clock of this process takes its place.
-func (s *DB) LikeTimeIn(ctx context.Context, d time.Duration) time.Time {
+func (s *Store) LikeTimeIn(ctx context.Context, d time.Duration) time.Time {
 	reading, cancel := context.WithTimeout(ctx, likeTimeWait)
 	defer cancel()
 	_, latest, err := s.LikeTime(reading)
@@ -229,7 +230,7 @@ func (s *DB) LikeTimeIn(ctx context.Context, d time.Duration) time.Time {
 
 // EndVoids ends open requests with a ban, so that they do not void likes after it. banEnds is by the clock of likes.
 // The user exists: requests about a deleted account have no end.
-func EndVoids(tx *Tx, userID int64, banEnds time.Time) error {
+func EndVoids(tx *db.Tx, userID int64, banEnds time.Time) error {
 	at := models.WholeSeconds(banEnds)
 	return tx.Exec(`
 		UPDATE like_voids
@@ -238,7 +239,7 @@ func EndVoids(tx *Tx, userID int64, banEnds time.Time) error {
 }
 
 // LikeVoid reads a request of a moderator. If it does not exist, LikeVoid returns CodeNotFound.
-func (s *DB) LikeVoid(ctx context.Context, id int64) (*LikeVoid, error) {
+func (s *Store) LikeVoid(ctx context.Context, id int64) (*LikeVoid, error) {
 	const query = `
 		SELECT ` + voidColumns + `
 		FROM like_voids
@@ -256,10 +257,10 @@ func (s *DB) LikeVoid(ctx context.Context, id int64) (*LikeVoid, error) {
 
 // LikesGiven lists the rows of the likes that a user gave, latest first, including those of deleted targets: at most
 // limit rows older than row before (0 for the first page).
-func (s *DB) LikesGiven(ctx context.Context, kind models.TargetKind, userID, before int64, limit int,
+func (s *Store) LikesGiven(ctx context.Context, kind models.TargetKind, userID, before int64, limit int,
 ) ([]models.GivenLike, error) {
-	t := TargetTables[kind]
-	where := Matching("l.user_id=?", userID)
+	t := db.TargetTables[kind]
+	where := db.Matching("l.user_id=?", userID)
 	where.AddIf(before > 0, "l.id<?", before)
 	title, joinPost := "t.title", ""
 	if kind == models.KindComment {
@@ -285,9 +286,9 @@ func (s *DB) LikesGiven(ctx context.Context, kind models.TargetKind, userID, bef
 
 // VoidedLikes returns the likes of the request, for a kind of target, that are in MySQL, in the order of their rows: at
 // most limit after row after.
-func (s *DB) VoidedLikes(ctx context.Context, v LikeVoid, kind models.TargetKind, after int64, limit int,
+func (s *Store) VoidedLikes(ctx context.Context, v LikeVoid, kind models.TargetKind, after int64, limit int,
 ) ([]models.VoidedLike, error) {
-	t := TargetTables[kind]
+	t := db.TargetTables[kind]
 	where := v.where()
 	where.Add("id>?", after)
 	query := `
@@ -310,13 +311,13 @@ func (s *DB) VoidedLikes(ctx context.Context, v LikeVoid, kind models.TargetKind
 // target and will not load it from rows read before, because the gate would keep the like. The target cannot be
 // restored meanwhile, and a process that warms it later reads the likes that are left. Without a gate, cold reports
 // true: see StartLikes.
-func (s *DB) WithdrawLike(
+func (s *Store) WithdrawLike(
 	ctx context.Context, target models.Target, userID int64, cold func() (bool, error),
 ) (done bool, err error) {
-	t := TargetTables[target.Kind]
-	err = s.Transact(ctx, func(tx *Tx) error {
+	t := db.TargetTables[target.Kind]
+	err = s.Transact(ctx, func(tx *db.Tx) error {
 		done = false
-		if err := holdMode(tx); err != nil {
+		if err := db.HoldMode(tx); err != nil {
 			return err
 		}
 		open, err := lockTarget(tx, target)
@@ -348,7 +349,7 @@ func (s *DB) WithdrawLike(
 }
 
 // lockTarget locks a target, a comment after its post, and reports whether it is open.
-func lockTarget(tx *Tx, target models.Target) (open bool, err error) {
+func lockTarget(tx *db.Tx, target models.Target) (open bool, err error) {
 	if target.Kind == models.KindPost {
 		return lockRow(tx, "posts", target.ID)
 	}
@@ -369,7 +370,7 @@ func lockTarget(tx *Tx, target models.Target) (open bool, err error) {
 }
 
 // lockRow locks a row of a table and reports whether it exists and is not deleted.
-func lockRow(tx *Tx, table string, id int64) (open bool, err error) {
+func lockRow(tx *db.Tx, table string, id int64) (open bool, err error) {
 	query := `
 		SELECT status
 		FROM ` + table + ` FORCE INDEX (PRIMARY)
