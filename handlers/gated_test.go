@@ -44,7 +44,7 @@ func pipelineOn(t *testing.T, store *db.DB,
 	}
 	t.Cleanup(func() { r.Close() })
 	brokers, topic := testkit.Topic(t)
-	kafka := workers.Kafka{Brokers: brokers, Topic: topic, Group: topic}
+	kafka := workers.Kafka{Brokers: brokers, Topic: topic}
 	metrics := workers.NewMetrics()
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup

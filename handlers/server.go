@@ -87,8 +87,6 @@ type Config struct {
 	// PublicURL is the URL of the front end, such as "https://forum.example", without a slash at its end. The front end
 	// forwards /v1 to the API. Feeds and the sitemap contain it; without it, there are none.
 	PublicURL string
-	// Profiles is the URL of a profile without the name, to which mentions link; "" means DefaultProfiles.
-	Profiles string
 	// ReservedNames lists usernames that nobody can register, in addition to those of models.NewReservedNames.
 	ReservedNames []string
 	// Limiter counts the requests of clients; nil means no limits. LimitFactor multiplies the limits in limit.go;
@@ -209,7 +207,7 @@ func New(c Config) (*Server, error) {
 	if s.shared, err = newShared(c.Edition); err != nil {
 		return nil, err
 	}
-	if s.markdown, err = markdown.New(c.Profiles, c.PublicURL); err != nil {
+	if s.markdown, err = markdown.New(c.PublicURL); err != nil {
 		return nil, err
 	}
 	if s.news, err = newNews(); err != nil {
@@ -267,10 +265,6 @@ func (c *Config) complete() error {
 	}
 	if err := CheckPublicURL(c.PublicURL); err != nil {
 		return fmt.Errorf("handlers: Config.PublicURL: %w", err)
-	}
-	c.Profiles = cmp.Or(c.Profiles, DefaultProfiles)
-	if err := CheckProfiles(c.Profiles); err != nil {
-		return fmt.Errorf("handlers: Config.Profiles: %w", err)
 	}
 	if c.LimitFactor < 0 || math.IsNaN(c.LimitFactor) || math.IsInf(c.LimitFactor, 0) {
 		return fmt.Errorf("handlers: Config.LimitFactor is %v", c.LimitFactor)

@@ -1,9 +1,7 @@
 package handlers
 
 import (
-	"fmt"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -340,23 +338,6 @@ func (s *Server) completeUsername(c *fiber.Ctx) error {
 
 type namesJSON struct {
 	Items []authorJSON `json:"items"`
-}
-
-// DefaultProfiles is where mentions link to unless Config.Profiles names another place.
-const DefaultProfiles = "/users/"
-
-// CheckProfiles returns an error unless prefix is the beginning of a path, or of an http or https URL.
-func CheckProfiles(prefix string) error {
-	u, err := url.Parse(prefix)
-	local := err == nil && u.Scheme == "" && strings.HasPrefix(prefix, "/") && !strings.HasPrefix(prefix, "//")
-	remote := err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Hostname() != "" && u.User == nil
-	// Browsers read a backslash as a slash, and two or more slashes as the beginning of a host.
-	outside := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("\"<>\\^`{|}", r) }
-	if !local && !remote || strings.ContainsFunc(prefix, outside) {
-		return fmt.Errorf("%q is neither the beginning of a path, such as %s, nor of an https URL", prefix,
-			DefaultProfiles)
-	}
-	return nil
 }
 
 // findUsers returns the user with a name, as a list of one or none: a text may mention an unknown name.

@@ -22,8 +22,8 @@ type Raised struct {
 
 // Restored prepares a database that was restored from a backup. No id or epoch may be issued again that was issued
 // after the backup: events in Kafka, links and clients have it. So Restored raises the ids of all tables by idGap, the
-// global ids by slotGap, and the epochs of shards to the time in seconds. No process may run meanwhile. Restored can
-// run again.
+// global ids by slotGap, and the epochs of shards to the time in seconds. It records that time, from which on like
+// writers read the topic from the beginning. No process may run meanwhile. Restored can run again.
 func Restored(ctx context.Context, dsn string) ([]Raised, error) {
 	db, _, err := open(dsn)
 	if err != nil {
@@ -61,6 +61,12 @@ func Restored(ctx context.Context, dsn string) ([]Raised, error) {
 		SET epoch=GREATEST(epoch+1, UNIX_TIMESTAMP())`
 	if _, err := conn.ExecContext(ctx, epochs); err != nil {
 		return nil, fmt.Errorf("raise epochs: %w", err)
+	}
+	const restored = `
+		REPLACE INTO settings (name, value)
+		VALUES ('restored', UNIX_TIMESTAMP())`
+	if _, err := conn.ExecContext(ctx, restored); err != nil {
+		return nil, fmt.Errorf("record the restore: %w", err)
 	}
 	return tables, nil
 }

@@ -21,13 +21,9 @@ import (
 // Kafka configures the event log.
 type Kafka struct {
 	Brokers []string
-	Topic   string // has one partition for each shard; shard n is partition n
-	// Replicas of each partition of a new topic; 0 means the broker's default.
-	Replicas int16
-	// Group is the consumer group of the like writers.
-	Group string
-	TLS   *tls.Config // nil means connections in plain text
-	SASL  *SASL       // the account at the brokers; nil means none
+	Topic   string      // has one partition for each shard; shard n is partition n
+	TLS     *tls.Config // nil means connections in plain text
+	SASL    *SASL       // the account at the brokers; nil means none
 }
 
 // config returns the settings of sarama. Several of its defaults may lose data.
@@ -72,6 +68,15 @@ func (k Kafka) groupConfig() *sarama.Config {
 	c := k.config()
 	c.Net.ReadTimeout = 15 * time.Second
 	return c
+}
+
+// group returns the consumer group of the like writers. Its offsets belong to a database. One that was restored from a
+// backup lacks events before them, so the time of the restore names another group, which begins at the oldest record.
+func (k Kafka) group(restored string) string {
+	if restored == "" {
+		return k.Topic
+	}
+	return k.Topic + "." + restored
 }
 
 // pingWait bounds the wait for each broker, and is less than the timeout of /readyz.
@@ -123,11 +128,8 @@ func (k Kafka) EnsureTopic(shards int) error {
 		return fmt.Errorf("kafka: %w", err)
 	}
 	defer admin.Close()
-	replicas := k.Replicas
-	if replicas == 0 {
-		replicas = -1 // the broker's default.replication.factor
-	}
-	keep := "delete" // by age, and not all but one of the records of a shard
+	const replicas = -1 // the broker's default.replication.factor
+	keep := "delete"    // by age, and not all but one of the records of a shard
 	err = admin.CreateTopic(
 		k.Topic,
 		&sarama.TopicDetail{NumPartitions: int32(shards), ReplicationFactor: replicas,

@@ -60,7 +60,7 @@ func (w *LikeWriter) consume(ctx context.Context) error {
 	if err := w.kafka.EnsureTopic(w.store.Shards()); err != nil {
 		return err
 	}
-	group, err := sarama.NewConsumerGroup(w.kafka.Brokers, w.kafka.Group, w.kafka.groupConfig())
+	group, err := sarama.NewConsumerGroup(w.kafka.Brokers, w.kafka.group(w.store.Restored()), w.kafka.groupConfig())
 	if err != nil {
 		return fmt.Errorf("join group: %w", err)
 	}

@@ -39,7 +39,7 @@ func BenchmarkLikeWriter(b *testing.B) {
 	author := &models.User{Username: "ada", Email: "ada@example.org"}
 	require.NoError(b, store.CreateUser(b.Context(), author))
 
-	w := &writerBench{b: b, store: store, kafka: Kafka{Brokers: all.Kafka.Brokers(), Topic: "likes", Group: "likes"}}
+	w := &writerBench{b: b, store: store, kafka: Kafka{Brokers: all.Kafka.Brokers(), Topic: "likes"}}
 	const posts = 20_000
 	for first := 1; first <= posts; first += 1000 {
 		var rows []string
@@ -146,7 +146,7 @@ func (w *writerBench) write() time.Duration {
 	ctx, cancel := context.WithCancel(w.b.Context())
 	defer cancel()
 	writer := NewLikeWriter(w.store, w.kafka, NewMetrics())
-	group, err := sarama.NewConsumerGroup(w.kafka.Brokers, w.kafka.Group, w.kafka.groupConfig())
+	group, err := sarama.NewConsumerGroup(w.kafka.Brokers, w.kafka.group(""), w.kafka.groupConfig())
 	require.NoError(w.b, err)
 	timed := &timedBatcher{batcher: batcher{writer: writer}}
 	var running sync.WaitGroup

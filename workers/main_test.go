@@ -60,7 +60,7 @@ func setupOwn(t *testing.T) (*pipeline, *servers.All) {
 
 func newPipeline(t *testing.T, dsn, url string, brokers []string, topic string) *pipeline {
 	t.Helper()
-	p := &pipeline{t: t, dsn: dsn, url: url, kafka: Kafka{Brokers: brokers, Topic: topic, Group: topic},
+	p := &pipeline{t: t, dsn: dsn, url: url, kafka: Kafka{Brokers: brokers, Topic: topic},
 		metrics: NewMetrics()}
 	var err error
 	p.store, err = db.Open(t.Context(), dsn, db.Options{})

@@ -529,7 +529,6 @@ func TestRecovery_mysqlRestoredFromABackup(t *testing.T) {
 	newcomer, newPost := account("newcomer"), p.post()
 	assert.Greater(t, newcomer, gone)
 	assert.Greater(t, newPost.ID, gonePost.ID)
-	p.kafka.Group = "after-the-restore"
 	p.work()
 	p.recovered(began)
 	assert.Equal(t, []int64{2, 3}, p.likers(target))

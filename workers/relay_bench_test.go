@@ -35,7 +35,7 @@ func BenchmarkRelay(b *testing.B) {
 	require.NoError(b, err)
 	plain := redis.NewClient(options)
 	defer plain.Close()
-	kafka := Kafka{Brokers: all.Kafka.Brokers(), Topic: "likes", Group: "likes"}
+	kafka := Kafka{Brokers: all.Kafka.Brokers(), Topic: "likes"}
 	require.NoError(b, kafka.EnsureTopic(store.Shards()))
 	producer, err := sarama.NewSyncProducer(kafka.Brokers, kafka.config())
 	require.NoError(b, err)

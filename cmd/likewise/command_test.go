@@ -80,6 +80,17 @@ func TestSettings_originsAreChecked(t *testing.T) {
 	assert.Contains(t, said, "--cors-origins (or $LIKEWISE_CORS_ORIGINS): origin ")
 }
 
+// A command does not start with a flag that it does not have, such as one of an earlier version.
+func TestSettings_unknownFlagsAreRefused(t *testing.T) {
+	t.Parallel()
+	for flag, command := range map[string][]string{
+		"--group": {"worker"}, "--replicas": {"cron"}, "--max-streams": {"api"}, "--max-in-flight": {"api"},
+		"--like-limit": {"api"}, "--profiles": {"api"}, "--again": {"import", "stackexchange", "."},
+	} {
+		assert.Contains(t, fail(t, 2, nil, append(command, flag)...), "likewise: unknown flag "+flag)
+	}
+}
+
 func TestSettings_imagesAreCheckedAndNotShown(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"api"}, {"cron"}} {

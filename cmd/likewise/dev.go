@@ -53,7 +53,7 @@ func (d *devCmd) Validate() error {
 }
 
 func (d *devCmd) door() doorFlags {
-	return doorFlags{Limits: d.Limits, LikeLimit: handlers.DefaultLikeLimit, accountFlags: d.accountFlags}
+	return doorFlags{Limits: d.Limits, accountFlags: d.accountFlags}
 }
 
 // Run runs the servers and every role until ctx ends.
@@ -89,7 +89,7 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 	if dsn, err = db.DSN(dsn); err != nil {
 		return err
 	}
-	kafka := workers.Kafka{Brokers: all.Kafka.Brokers(), Topic: "likewise.likes", Group: "likewise"}
+	kafka := workers.Kafka{Brokers: all.Kafka.Brokers(), Topic: "likewise.likes"}
 	c, err := openCore(ctx, out.log, mysqlFlags{MySQLDSN: dsn, MySQLConns: 32}, gateAt(all.Redis.URL(), tlsFlags{}))
 	if err != nil {
 		return err

@@ -23,17 +23,15 @@ import (
 // doorFlags configure the limits on clients, and the proxies that name them.
 type doorFlags struct {
 	Limits         float64  `env:"LIKEWISE_LIMITS" default:"1" help:"${limits_help}"`
-	LikeLimit      int      `env:"LIKEWISE_LIKE_LIMIT" default:"${like_limit}" help:"${like_limit_help}"`
 	TrustedProxies []string `env:"LIKEWISE_TRUSTED_PROXIES" placeholder:"NETWORK" help:"${proxies_help}"`
 	AccessLog      string   `env:"LIKEWISE_ACCESS_LOG" default:"all" enum:"all,errors,none" help:"${access_log_help}"`
 	accountFlags
 }
 
-// accountFlags restrict the names and avatars of accounts, and say where a front end shows them.
+// accountFlags restrict the names and avatars of accounts.
 type accountFlags struct {
 	ReservedNames []string `env:"LIKEWISE_RESERVED_NAMES" placeholder:"NAME" help:"${reserved_help}"`
 	AvatarHosts   []string `env:"LIKEWISE_AVATAR_HOSTS" placeholder:"HOST" help:"${avatar_help}"`
-	Profiles      string   `env:"LIKEWISE_PROFILES" default:"${profiles}" placeholder:"URL" help:"${profiles_help}"`
 }
 
 func (f accountFlags) check() error {
@@ -43,9 +41,6 @@ func (f accountFlags) check() error {
 	if err := handlers.CheckAvatarHosts(f.AvatarHosts); err != nil {
 		return fmt.Errorf("--avatar-hosts (or $LIKEWISE_AVATAR_HOSTS): %w", err)
 	}
-	if err := handlers.CheckProfiles(f.Profiles); err != nil {
-		return fmt.Errorf("--profiles (or $LIKEWISE_PROFILES): %w", err)
-	}
 	return nil
 }
 
@@ -53,10 +48,6 @@ func (f accountFlags) check() error {
 func (d doorFlags) check() error {
 	if d.Limits < 0 || math.IsNaN(d.Limits) || math.IsInf(d.Limits, 0) {
 		return errors.New("--limits (or $LIKEWISE_LIMITS) must be a number from 0 up")
-	}
-	if d.LikeLimit < 1 || d.LikeLimit > 1_000_000 {
-		return errors.New("--like-limit (or $LIKEWISE_LIKE_LIMIT) must be a number from 1 to 1000000; " +
-			"--limits=0 turns all limits off")
 	}
 	if _, err := network.ParseProxies(d.TrustedProxies); err != nil {
 		return fmt.Errorf("--trusted-proxies (or $LIKEWISE_TRUSTED_PROXIES): %w", err)
@@ -67,7 +58,6 @@ func (d doorFlags) check() error {
 // open sets the limits, proxies, names and hosts of config. The caller closes the limiter, if there is one.
 func (d doorFlags) open(config *handlers.Config, gate likesFlags, registry prometheus.Registerer) (err error) {
 	config.ReservedNames, config.AvatarHosts = d.ReservedNames, d.AvatarHosts
-	config.Profiles = d.Profiles
 	config.AccessLog = handlers.AccessLog(d.AccessLog)
 	if config.TrustedProxies, err = network.ParseProxies(d.TrustedProxies); err != nil || d.Limits == 0 {
 		return err
@@ -77,7 +67,7 @@ func (d doorFlags) open(config *handlers.Config, gate likesFlags, registry prome
 		Help: "Requests that one process counted alone, because Redis did not answer.",
 	})
 	registry.MustRegister(alone)
-	config.LimitFactor, config.LikeLimit = d.Limits, d.LikeLimit
+	config.LimitFactor = d.Limits
 	options, err := gate.RedisTLS.redisOptions(gate.gateURL())
 	if err == nil || !gate.gated() {
 		config.Limiter, err = counters.OpenLimiter(gate.gateURL(), counters.DefaultLimitWait, alone.Inc, options...)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -11,7 +12,6 @@ import (
 	"github.com/alecthomas/kong"
 
 	"likewise/counters"
-	"likewise/handlers"
 	"likewise/migrations"
 	"likewise/workers"
 )
@@ -21,7 +21,6 @@ import (
 // the race detector a quarter of a second.
 func commandTexts() kong.Option {
 	texts := maps.Clone(helpTexts)
-	texts["like_limit"] = strconv.Itoa(handlers.DefaultLikeLimit)
 	texts["outbox_limit"] = strconv.Itoa(counters.DefaultOutboxLimit)
 	texts["cool_after"] = workers.DefaultCoolAfter.String()
 	texts["jobs"], texts["jobs_help"] = jobTexts()
@@ -35,6 +34,7 @@ func commandTexts() kong.Option {
 			switch node := node.(type) {
 			case *kong.Node:
 				node.Help = expand(node.Help)
+				return errors.Join(nameSetters(node), next(nil))
 			case *kong.Flag:
 				node.PlaceHolder = expand(node.PlaceHolder)
 			case *kong.Value:
@@ -43,6 +43,84 @@ func commandTexts() kong.Option {
 			return next(nil)
 		})
 	})
+}
+
+// nameSetters adds to the help of each flag of the product who sets it. A flag that nobody sets is an error.
+func nameSetters(node *kong.Node) error {
+	if node.Name == "dev" || node.Name == "bench" { // developers
+		return nil
+	}
+	for _, f := range node.Flags {
+		if f.Name == "help" || f.Name == "version" {
+			continue
+		}
+		by := setBy[f.Name]
+		if by == "" {
+			return fmt.Errorf("--%s: setBy does not have it", f.Name)
+		}
+		f.Help += " Set by " + by + "."
+	}
+	return nil
+}
+
+const (
+	byEverySite = "every site"
+	byOperators = "operators"
+	byTLS       = "sites whose server requires it"
+	byScripts   = "scripts"
+)
+
+// setBy says who sets each flag of the product.
+var setBy = map[string]string{ //nolint:gosec // no value is a password
+	"access-log":            "sites whose proxy logs requests",
+	"admin-listen":          "sites whose Prometheus runs on another machine",
+	"allow-newer-schema":    "operators, around an upgrade",
+	"allow-weak-passwords":  "sites whose network nobody else can reach",
+	"avatar-hosts":          "sites that show avatars of other hosts",
+	"cool-after":            "sites whose Redis has little memory",
+	"cors-origins":          "sites whose front end has another origin",
+	"count":                 byScripts,
+	"drain":                 "sites whose proxy checks at other intervals",
+	"images":                "sites with uploads",
+	"images-room":           "sites with uploads, by the size of their storage",
+	"images-room-of-user":   "sites with uploads, by the size of their storage",
+	"kafka":                 byEverySite,
+	"kafka-ca":              byTLS,
+	"kafka-cert":            byTLS,
+	"kafka-key":             byTLS,
+	"kafka-password":        byTLS,
+	"kafka-sasl":            byTLS,
+	"kafka-tls":             byTLS,
+	"kafka-user":            byTLS,
+	"likes":                 "sites without Redis and Kafka",
+	"limits":                "sites whose users need more, and tests under load",
+	"listen":                "sites whose proxy expects another address",
+	"log-format":            "sites that collect JSON",
+	"log-level":             "operators who look for a fault",
+	"mysql-ca":              byTLS,
+	"mysql-cert":            byTLS,
+	"mysql-conns":           "sites whose MySQL allows fewer, or serves more",
+	"mysql-dsn":             byEverySite,
+	"mysql-key":             byTLS,
+	"no-color":              "people in a terminal",
+	"outbox-limit":          "sites by the memory of their Redis",
+	"password-stdin":        byScripts,
+	"public-url":            "sites with feeds or a sitemap",
+	"reason":                byOperators,
+	"redis":                 byEverySite,
+	"redis-ca":              byTLS,
+	"redis-cert":            byTLS,
+	"redis-key":             byTLS,
+	"repair":                "operators, after a difference was found",
+	"reserved-names":        "sites with other names that could mislead",
+	"role":                  "operators, for the first admin",
+	"shards":                "large sites, when they are installed",
+	"site":                  "operators who renamed the folder of a dump",
+	"timeout":               "sites with another scheduler",
+	"topic":                 "sites that share Kafka",
+	"trusted-proxies":       "sites behind a proxy",
+	"wait":                  "operators whose pipeline is behind",
+	"webhook-allow-private": "developers of webhooks",
 }
 
 // positionalName is the name of a positional argument as kong writes it, with the spaces up to the next column.
@@ -136,8 +214,6 @@ var helpTexts = map[string]string{
 	"outbox_limit_help":   "Likes and claims that may wait for Kafka in each shard. At this limit, more are refused.",
 	"kafka_help":          "Kafka brokers to connect to first.",
 	"topic_help":          "Topic of the events of likes and claims, which is created if it is missing.",
-	"replicas_help":       "Replicas of the topic when it is created; 0: the broker's default.",
-	"group_help":          "Consumer group of the like writers.",
 	"shards_help": "Number of shards, fixed by the first run; 0: the installed number, or " +
 		strconv.Itoa(migrations.DefaultShards) + ".",
 	"admin_help":     "Address of /metrics, /readyz and /healthz, which clients must not reach.",
@@ -149,9 +225,6 @@ var helpTexts = map[string]string{
 	// The API
 	"drain_help": "Time after SIGTERM in which the API still accepts requests, while /readyz answers 503, so that " +
 		"proxies notice before the API stops.",
-	"in_flight_help": "Maximum number of requests in progress. More are refused with 503.",
-	"streams_help": "Maximum number of open streams of counts, which are not among the requests in progress. " +
-		"More are refused with 503. Each needs a file descriptor.",
 	"origins_help": "Origins whose pages may use the API from a browser, separated by commas. " +
 		"* alone allows all; without a value, none.",
 	"public_url_help": "URL of the front end, which forwards /v1 to the API. Feeds and the sitemap link to its pages " +
@@ -159,8 +232,6 @@ var helpTexts = map[string]string{
 		"In dev it is the address of the API.",
 	"limits_help":     "Factor of all limits on clients: 2 allows twice as much, and 0 turns the limits off.",
 	"limits_dev_help": "Factor of all limits on clients: 1 is as in production, and 0 turns the limits off.",
-	"like_limit_help": "Likes and unlikes, claims and returns per minute of an account. " +
-		"New accounts have half of it, and moderators ten times as much.",
 	"proxies_help": "Trusted proxies: addresses or networks such as 10.0.0.0/8. " +
 		"Their X-Forwarded-For names the client. If a proxy is not trusted, all its clients share one set of limits.",
 	"reserved_help": "Usernames that nobody can register, besides built-in ones such as admin and moderator. " +
@@ -175,15 +246,12 @@ var helpTexts = map[string]string{
 	"images_room_of_user_help": "MiB that the images of one account may take with their thumbnails.",
 	"avatar_help": "Hosts of avatars, such as images.example.org. Each learns the address of every reader. " +
 		"* alone allows every host; without a value, none.",
-	"profiles": handlers.DefaultProfiles,
-	"profiles_help": "Beginning of the URL at which the front end shows a user; the name follows. " +
-		"Mentions in content_html link to it.",
 
 	// Tools
 	"verify_help": "Repair differences: set counts to the number of rows, " +
 		"and send likes and claims that only Redis or only MySQL has through the pipeline again, as Redis has them.",
 	"site_help": "Name of the import, such as quantumcomputing.stackexchange. A dump that was imported under another " +
-		"name is refused unless --again. Default: the name of the folder.",
+		"name is refused. Default: the name of the folder.",
 	"access_log_help": "Requests that are logged: all, errors (4xx and 5xx) or none.",
 	"count_help":      "Print tokens of this many users: the oldest accounts, and new ones named script-N if needed.",
 	"password_help":   "Read the password from the first line of standard input, and do not generate one.",

@@ -21,9 +21,8 @@ type importCmd struct {
 type importStackExchangeCmd struct {
 	mysqlFlags
 	likesFlags
-	Dir   string `arg:"" type:"existingdir" help:"Folder with Users.xml, Posts.xml, Comments.xml and Votes.xml."`
-	Site  string `placeholder:"NAME" help:"${site_help}"`
-	Again bool   `help:"Import the dump even if it was imported under another name, so that everything is there twice."`
+	Dir  string `arg:"" type:"existingdir" help:"Folder with Users.xml, Posts.xml, Comments.xml and Votes.xml."`
+	Site string `placeholder:"NAME" help:"${site_help}"`
 }
 
 // Validate reports missing settings.
@@ -37,7 +36,7 @@ func (i *importStackExchangeCmd) Run(ctx context.Context, out output) error {
 	if err != nil {
 		return err
 	}
-	options := stackexchange.Options{Dir: i.Dir, Site: i.Site, Again: i.Again, Store: c.store, Likes: c.likes}
+	options := stackexchange.Options{Dir: i.Dir, Site: i.Site, Store: c.store, Likes: c.likes}
 	return errors.Join(importStackExchange(ctx, options, out.stdout, os.Stderr), c.close())
 }
 

@@ -276,7 +276,7 @@ func makeSite(t *testing.T, dsn, url string, brokers []string, topic string) *si
 	t.Cleanup(func() { db.Close() })
 	return &site{t: t, db: db, url: url, env: []string{
 		"LIKEWISE_MYSQL_DSN=" + dsn, "LIKEWISE_REDIS=" + url, "LIKEWISE_KAFKA=" + strings.Join(brokers, ","),
-		"LIKEWISE_TOPIC=" + topic, "LIKEWISE_GROUP=" + topic,
+		"LIKEWISE_TOPIC=" + topic,
 	}}
 }
 

@@ -138,9 +138,6 @@ func (m *migrateRestoredCmd) Run(ctx context.Context, out output) error {
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
-	fmt.Fprintln(
-		out.stdout,
-		"no id or epoch is issued again; now empty Redis, and start the workers with another --group",
-	)
+	fmt.Fprintln(out.stdout, "no id or epoch is issued again; now empty Redis, and start the workers")
 	return nil
 }

@@ -28,12 +28,9 @@ type apiCmd struct {
 	webhookFlags
 	imageFlags
 	roomFlags
-	Listen      string `env:"LIKEWISE_LISTEN" default:":8080" help:"Address to serve on."`
-	AdminListen string `env:"LIKEWISE_ADMIN_LISTEN" default:"127.0.0.1:9080" help:"${admin_help}"`
-	MaxInFlight int    `env:"LIKEWISE_MAX_IN_FLIGHT" default:"512" help:"${in_flight_help}"`
-	MaxStreams  int    `env:"LIKEWISE_MAX_STREAMS" default:"10000" help:"${streams_help}"`
-
-	Drain time.Duration `env:"LIKEWISE_DRAIN" default:"5s" help:"${drain_help}"`
+	Listen      string        `env:"LIKEWISE_LISTEN" default:":8080" help:"Address to serve on."`
+	AdminListen string        `env:"LIKEWISE_ADMIN_LISTEN" default:"127.0.0.1:9080" help:"${admin_help}"`
+	Drain       time.Duration `env:"LIKEWISE_DRAIN" default:"5s" help:"${drain_help}"`
 }
 
 // maxDrain is less than supervisors wait before they kill a process, if they are told to wait long.
@@ -73,7 +70,7 @@ func (a *apiCmd) Run(ctx context.Context, out output) error {
 	if err != nil {
 		return errors.Join(err, listener.Close(), c.close())
 	}
-	config := handlers.Config{MaxInFlight: a.MaxInFlight, MaxStreams: a.MaxStreams, PrivateWebhooks: a.PrivateWebhooks}
+	config := handlers.Config{PrivateWebhooks: a.PrivateWebhooks}
 	a.openFrontEnd(&config)
 	config.Room = a.room()
 	if config.Images, err = a.imageFlags.open(ctx); err != nil {

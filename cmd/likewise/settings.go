@@ -192,10 +192,8 @@ func redisSetting(url string, files tlsFlags) setting {
 
 // kafkaFlags configure the event log.
 type kafkaFlags struct {
-	Kafka    []string `env:"LIKEWISE_KAFKA" placeholder:"HOST:9092" help:"${kafka_help}"`
-	Topic    string   `env:"LIKEWISE_TOPIC" default:"likewise.likes" help:"${topic_help}"`
-	Replicas int16    `env:"LIKEWISE_REPLICAS" default:"0" help:"${replicas_help}"`
-	Group    string   `env:"LIKEWISE_GROUP" default:"likewise" help:"${group_help}"`
+	Kafka []string `env:"LIKEWISE_KAFKA" placeholder:"HOST:9092" help:"${kafka_help}"`
+	Topic string   `env:"LIKEWISE_TOPIC" default:"likewise.likes" help:"${topic_help}"`
 
 	KafkaTLS   bool     `name:"kafka-tls" env:"LIKEWISE_KAFKA_TLS" help:"${kafka_tls_help}"`
 	KafkaFiles tlsFlags `embed:"" prefix:"kafka-" envprefix:"LIKEWISE_KAFKA_"`
@@ -204,7 +202,7 @@ type kafkaFlags struct {
 
 // log returns the settings of the event log.
 func (f kafkaFlags) log() (k workers.Kafka, err error) {
-	k = workers.Kafka{Brokers: f.Kafka, Topic: f.Topic, Replicas: f.Replicas, Group: f.Group}
+	k = workers.Kafka{Brokers: f.Kafka, Topic: f.Topic}
 	if f.KafkaTLS || f.KafkaFiles.given() {
 		if k.TLS, err = f.KafkaFiles.config("kafka"); err != nil {
 			return k, err

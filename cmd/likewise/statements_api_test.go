@@ -18,6 +18,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"likewise/handlers/live"
 )
 
 const password = "nine brown foxes"
@@ -622,7 +624,9 @@ var apiStatements = []statement{
 		opening.Wait()
 		v.refused(429, "rate_limited", anonymous, route, nil)
 	}},
-	{"A process has 10,000 streams that follow up to 20,000 (503 beyond).", defaults("api", "max-streams", "10000")},
+	{"A process has 10,000 streams that follow up to 20,000 (503 beyond).", func(v *visit) {
+		assert.Equal(v.t, 10_000, live.MaxStreams)
+	}},
 	{"With `notifications=true` and a token, the stream also has an event `notifications`, with the number of unread " +
 		"ones and the latest five.", func(v *visit) {
 		v.refused(401, "unauthorized", anonymous, "GET /v1/stream?notifications=true", nil)
@@ -655,14 +659,14 @@ var apiStatements = []statement{
 			v.gets(200, anonymous, "GET /v1/users/by-name/"+name, nil).text(v.t, "id"))
 		assert.NotEmpty(v.t, v.gets(200, ada, "GET /v1/users/by-prefix/"+name[:2], nil).items(v.t))
 	}},
-	{"**Mentions** in `content_html` are links with the class `mention` to `/users/NAME`, or to what `--profiles` " +
-		"names, with the name in lower case.", each(func(v *visit) {
+	{"**Mentions** in `content_html` are links with the class `mention` to `/users/NAME`, with the name " +
+		"in lower case.", func(v *visit) {
 		html := v.gets(200, v.user(), "POST "+
 			"/v1/render", obj{"content": "Hello " +
 			"@AdaLovelace!"}).text(v.t, "content_html")
 		assert.Contains(v.t, html, `href="/users/adalovelace"`)
 		assert.Contains(v.t, html, `class="mention"`)
-	}, defaults("api", "profiles", "/users/"))},
+	}},
 	{"A link with a scheme other than `http`, `https` and `mailto` is shown as its text and its " +
 		"address.", func(v *visit) {
 		html := v.gets(200, v.user(), "POST "+

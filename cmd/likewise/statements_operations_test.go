@@ -130,7 +130,10 @@ var operationsStatements = []statement{
 		defer response.Body.Close()
 		assert.Equal(v.t, "no", response.Header.Get("X-Accel-Buffering"))
 	}},
-	{"- **Links to profiles** in `content_html` go to `/users/NAME`;", defaults("api", "profiles", "/users/")},
+	{"- **Links to profiles** in `content_html` go to `/users/NAME`.", func(v *visit) {
+		r := v.gets(200, v.user(), "POST /v1/render", obj{"content": "@ada"})
+		assert.Contains(v.t, r.text(v.t, "content_html"), `href="/users/ada"`)
+	}},
 	{"- **Feeds and the sitemap** need `--public-url`, the URL of the front end, which forwards `/v1` to the api. " +
 		"They link to its pages `/posts/ID` (a comment is `#comment-ID` there), `/users/ID` and " +
 		"`/tags/TAG`;", func(v *visit) {

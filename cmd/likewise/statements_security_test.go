@@ -194,8 +194,8 @@ var securityStatements = []statement{
 	{"| preview a text (each KiB also counts as a request) | 60, then 1 a second | the same |",
 		announced(limit{policy: "previews", older: burst{60, time.Second}, younger: burst{60, time.Second},
 			route: always("POST /v1/render", obj{"content": "c"})})},
-	{"Likes and claims share a limit of their own: 60 likes, unlikes, claims and returns a minute and account " +
-		"(`--like-limit`), half of that for a new one.", each(defaults("api", "like-limit", "60"), func(v *visit) {
+	{"Likes and claims share a limit of their own: 60 likes, unlikes, claims and returns a minute and " +
+		"account, half of that for a new one.", func(v *visit) {
 		post := v.post(v.user())
 		for _, a := range []struct {
 			as   account
@@ -210,7 +210,7 @@ var securityStatements = []statement{
 			assert.LessOrEqual(v.t, n, a.most+1+refilled)
 			assert.GreaterOrEqual(v.t, n, a.most-a.most/5)
 		}
-	})},
+	}},
 	{"Moderators have ten times as much of everything, and are not limited by address.", func(v *visit) {
 		r := v.gets(201, v.moderator(), "POST /v1/posts", obj{"title": "T", "content": "c"})
 		assert.Equal(v.t, burst{100, 12 * time.Second}.policy("posts"), r.header.Get("RateLimit-Policy"))
@@ -239,10 +239,9 @@ var securityStatements = []statement{
 		v.gets(201, v.user(), "POST /v1/posts",
 			`{"title":"T","content":"`+strings.Repeat(`\u0061`, models.MaxContent)+`"}`)
 	}},
-	{"The bodies of 512 requests in flight (`--max-in-flight`) are 192 MiB at most.",
-		each(defaults("api", "max-in-flight", "512"), func(v *visit) {
-			assert.Equal(v.t, 192, 512*384>>10)
-		})},
+	{"The bodies of 512 requests in flight are 192 MiB at most.", func(v *visit) {
+		assert.Equal(v.t, 192, 512*384>>10)
+	}},
 	{"**Framing**: a header that a proxy could read as a message of another length (`Content-Length` with " +
 		"`Transfer-Encoding`, folded lines, lines that end with LF alone, codings other than `chunked`) gets 400, " +
 		"and the connection is closed.", func(v *visit) {

@@ -49,9 +49,8 @@ func NewParser() *Parser { return &Parser{newConverter("")} }
 type Renderer struct {
 	*Parser
 
-	policy   *bluemonday.Policy
-	cache    *otter.Cache[cacheKey, string]
-	profiles string // the URL of a profile, without the name
+	policy *bluemonday.Policy
+	cache  *otter.Cache[cacheKey, string]
 }
 
 type cacheKey struct {
@@ -65,9 +64,9 @@ const maxCached = 64 << 20
 // cacheLife is how long HTML is cached. A redacted version is not rendered again, but its HTML must not stay in memory.
 const cacheLife = time.Hour
 
-// New returns a Renderer with an empty cache. Mentions become links to profiles followed by the name, in lower case.
-// site is the URL of the site, to which absolute addresses of its images begin; "" for none.
-func New(profiles, site string) (*Renderer, error) {
+// New returns a Renderer with an empty cache. site is the URL of the site, to which absolute addresses of its images
+// begin; "" for none.
+func New(site string) (*Renderer, error) {
 	const entrySize = 100 // bytes of an entry besides its HTML
 	cache, err := otter.New(&otter.Options[cacheKey, string]{
 		ExpiryCalculator: otter.ExpiryWriting[cacheKey, string](cacheLife),
@@ -77,7 +76,7 @@ func New(profiles, site string) (*Renderer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("markdown cache: %w", err)
 	}
-	return &Renderer{Parser: &Parser{newConverter(site)}, policy: newPolicy(), cache: cache, profiles: profiles}, nil
+	return &Renderer{Parser: &Parser{newConverter(site)}, policy: newPolicy(), cache: cache}, nil
 }
 
 // HTML returns the HTML of a version of a target's content. Concurrent calls for the same version render it once.
@@ -96,7 +95,7 @@ func (m *Renderer) HTML(target models.Target, version int64, content string) (st
 func (m *Renderer) Render(content string) (string, error) {
 	source, doc := m.parse(content)
 	if strings.Contains(content, "@") {
-		m.linkMentions(doc, source)
+		linkMentions(doc, source)
 	}
 	var raw bytes.Buffer
 	if err := m.converter.Renderer().Render(&raw, source, doc); err != nil {

@@ -314,7 +314,7 @@ func markup() []string {
 
 func TestMarkdown_stopsAttacks(t *testing.T) {
 	t.Parallel()
-	m, err := New("/users/", "")
+	m, err := New("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -372,7 +372,7 @@ func TestUnsafeHTML_findsWhatIsUnsafe(t *testing.T) {
 
 func TestMarkdown_rendersGitHubsDialect(t *testing.T) {
 	t.Parallel()
-	m, err := New("/users/", "")
+	m, err := New("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -417,7 +417,7 @@ func TestMarkdown_rendersGitHubsDialect(t *testing.T) {
 // second to minutes and all memory; now some 50 ms. Quadratic work would show on a machine of any speed.
 func TestMarkdown_boundsItsWork(t *testing.T) {
 	t.Parallel()
-	m, err := New("/users/", "")
+	m, err := New("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -485,7 +485,7 @@ func processorTime(t *testing.T) time.Duration {
 }
 
 func FuzzMarkdown(f *testing.F) {
-	m, err := New("/users/", "")
+	m, err := New("")
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -518,7 +518,7 @@ func FuzzMarkdown(f *testing.F) {
 func TestMarkdown_cachesByVersion(t *testing.T) {
 	t.Parallel()
 	post, comment := models.Target{Kind: models.KindPost, ID: 1}, models.Target{Kind: models.KindComment, ID: 1}
-	m, err := New("/users/", "")
+	m, err := New("")
 	if err != nil {
 		t.Fatal(err)
 	}

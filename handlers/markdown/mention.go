@@ -80,9 +80,12 @@ const maxMentionLinks = 200
 // mentionClass marks links that linkMentions makes. Users cannot write links with a class.
 const mentionClass = "mention"
 
-// linkMentions replaces the mentions in a document by links to the profiles at m.profiles. It does not look whether
-// accounts have the names, so that HTML depends on its text alone and can be cached.
-func (m *Renderer) linkMentions(doc ast.Node, source []byte) {
+// profiles is where a front end shows users: mentions link to it, followed by the name in lower case.
+const profiles = "/users/"
+
+// linkMentions replaces the mentions in a document by links to profiles. It does not look whether accounts have the
+// names, so that HTML depends on its text alone and can be cached.
+func linkMentions(doc ast.Node, source []byte) {
 	left := maxMentionLinks
 	for _, t := range textsOf(doc, source) {
 		begin := t.Segment.Start
@@ -93,7 +96,7 @@ func (m *Renderer) linkMentions(doc ast.Node, source []byte) {
 			at += begin
 			end := at + len("@") + len(name)
 			link := ast.NewLink()
-			link.Destination = []byte(m.profiles + strings.ToLower(name))
+			link.Destination = []byte(profiles + strings.ToLower(name))
 			link.SetAttributeString("class", []byte(mentionClass))
 			link.AppendChild(link, ast.NewTextSegment(text.NewSegment(at, end)))
 			replace(t.Text, at, end, link)

@@ -11,7 +11,7 @@ import (
 
 func markdownOf(t testing.TB) *Renderer {
 	t.Helper()
-	m, err := New("/users/", "")
+	m, err := New("")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -186,8 +186,7 @@ type bench struct {
 	production *servers.Product // an API of the gated site, with logs and limits
 	plain      *servers.Product // the same without logs and limits
 	immediate  *servers.Product // an API of the direct site, with logs and limits
-	crowded    *servers.Product // an API of the direct site that admits all clients of an overload
-	narrow     *servers.Product // an API of the direct site that refuses most of them
+	crowded    *servers.Product // an API of the direct site, without limits, for an overload
 	worker     *servers.Product
 
 	times  attackTimes
@@ -309,7 +308,6 @@ func (b *bench) startRoles(ctx context.Context, dir string) (err error) {
 	const noDrain = "LIKEWISE_DRAIN=0s" // no proxy has to notice the end
 	const logs, noLogs = "--log-level=info", "--log-level=error"
 	const limits, noLimits = "--limits=" + limitFactor, "--limits=0"
-	admit := func(requests int) string { return fmt.Sprintf("--max-in-flight=%d", requests) }
 	for _, role := range []struct {
 		into      **servers.Product
 		name      string
@@ -320,9 +318,7 @@ func (b *bench) startRoles(ctx context.Context, dir string) (err error) {
 		{&b.production, "api", gated, []string{"api", logs, limits}},
 		{&b.plain, "api-plain", gated, []string{"api", noLogs, noLimits}},
 		{&b.immediate, "api-direct", direct, []string{"api", logs, limits, "--likes=direct"}},
-		{&b.crowded, "api-crowded", direct,
-			[]string{"api", logs, noLimits, "--likes=direct", admit(2 * crowd * b.Clients)}},
-		{&b.narrow, "api-narrow", direct, []string{"api", logs, noLimits, "--likes=direct", admit(b.Clients)}},
+		{&b.crowded, "api-crowded", direct, []string{"api", logs, noLimits, "--likes=direct"}},
 	} {
 		args := append([]string{"--log-format=json"}, role.args...)
 		if *role.into, err = servers.StartProduct(
@@ -339,7 +335,7 @@ const stopLimit = 10 * time.Second
 
 // close stops the APIs, and then the worker, and closes the sites.
 func (b *bench) close() error {
-	apis := []*servers.Product{b.crowded, b.narrow, b.immediate, b.plain, b.production}
+	apis := []*servers.Product{b.crowded, b.immediate, b.plain, b.production}
 	stopped := make([]error, len(apis))
 	var stopping sync.WaitGroup
 	for i, api := range apis {

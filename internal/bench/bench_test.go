@@ -136,7 +136,7 @@ func TestBench_measuresChosenScenarios(t *testing.T) {
 	assert.Equal(t, []string{bareRoute, spreadOnce}, names("1,000 posts"))
 	assert.Equal(t, []string{bareRoute, hotToggled, "claims of a sold-out drop"}, names("sold-out"))
 	assert.Equal(t, []string{bareRoute, coldOnce, onePost, onePostOnce}, names("cold posts", "one post"))
-	assert.Len(t, names(), 21)
+	assert.Len(t, names(), 20)
 }
 
 // The comparison fails when a ratio is below half of the recorded one, and when it is missing.

@@ -88,10 +88,8 @@ func (b *bench) scenarios() []*scenario {
 		{name: listOwn + plainly, against: listOwn, loose: true, prepare: b.list(b.plain, true)},
 
 		// An overload of direct mode, which saturates first
-		{name: "direct mode, 16 × the clients, all admitted", against: hotDirect, loose: true,
+		{name: "direct mode, 16 × the clients", against: hotDirect, loose: true,
 			prepare: b.toggle(b.direct, b.crowded, crowd)},
-		{name: "direct mode, 16 × the clients, most refused", against: hotDirect, loose: true,
-			prepare: b.toggle(b.direct, b.narrow, crowd)},
 	}
 }
 

@@ -35,6 +35,7 @@ type DB struct {
 	shards    int
 	cursorKey []byte
 	site      string
+	restored  string
 	retried   func(RetryCause)
 	refused   func(models.WriteRefusal)
 	log       *slog.Logger
@@ -206,6 +207,13 @@ func (s *DB) readInstall(ctx context.Context) error {
 		err = s.pool.QueryRowContext(ctx, setting, "site").Scan(&site)
 		s.site = hex.EncodeToString(site)
 	}
+	if err == nil {
+		const restored = `
+			SELECT COALESCE(MAX(value), '')
+			FROM settings
+			WHERE name='restored'`
+		err = s.pool.QueryRowContext(ctx, restored).Scan(&s.restored)
+	}
 	if models.MySQLCode(err) == errNoSuchTable || errors.Is(err, sql.ErrNoRows) || err == nil && s.shards == 0 {
 		return errNotMigrated
 	}
@@ -240,6 +248,9 @@ func (s *DB) Shards() int { return s.shards }
 // Site returns the id of the installation, which was made at random when it was installed. Records in Kafka and shards
 // in Redis have it, so that two sites which share them by mistake notice.
 func (s *DB) Site() string { return s.site }
+
+// Restored returns when the database was last restored from a backup, in seconds since 1970, or "" if it never was.
+func (s *DB) Restored() string { return s.restored }
 
 // CursorKey returns the key that signs list cursors. It is the same in every process of an installation.
 func (s *DB) CursorKey() []byte { return s.cursorKey }

@@ -42,7 +42,6 @@ type Likes interface {
 type Options struct {
 	Dir   string // the folder with Users.xml, Posts.xml, Comments.xml and Votes.xml
 	Site  string // the name under which the import is recorded; "" means the name of Dir
-	Again bool   // import the dump even if it was imported under another name
 	Store *db.DB
 	Likes Likes
 
@@ -210,10 +209,10 @@ func (im *importer) checkName(ctx context.Context) error {
 		return fmt.Errorf("another dump was imported under the name %q: choose a name for this one with --site NAME",
 			im.Site)
 	}
-	if i := slices.IndexFunc(sources, isSame); i >= 0 && !im.Again {
+	if i := slices.IndexFunc(sources, isSame); i >= 0 {
 		name := strings.TrimPrefix(sources[i].Name, sourcePrefix)
-		return fmt.Errorf("this dump was imported under the name %q: add --site %s to continue that import, "+
-			"or --again to import everything a second time under the name %q", name, name, im.Site)
+		return fmt.Errorf("this dump was imported under the name %q: add --site %s to continue that import",
+			name, name)
 	}
 	return nil
 }

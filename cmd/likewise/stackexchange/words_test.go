@@ -139,7 +139,7 @@ const wordsSite = "https://quantumcomputing.stackexchange.com"
 
 func newWords(t *testing.T) (*htmlConverter, func(content string) string) {
 	t.Helper()
-	m, err := markdown.New("/users/", "")
+	m, err := markdown.New("")
 	require.NoError(t, err)
 	return newHTMLConverter("quantumcomputing.stackexchange"), func(content string) string {
 		page, err := m.Render(content)
