@@ -59,11 +59,6 @@ var schedule = []Job{
 		false, (*Jobs).drift,
 	},
 	{
-		"excerpts", time.Minute, time.Minute,
-		"Make the excerpts of posts that have none, or one by older rules.",
-		false, (*Jobs).excerpts,
-	},
-	{
 		"export", 5 * time.Second, time.Minute,
 		"Build the archives of their data that users requested, and delete expired ones.",
 		false, (*Jobs).export,
@@ -80,7 +75,8 @@ var schedule = []Job{
 	},
 	{
 		"index", time.Minute, time.Minute,
-		"Add posts and comments to the search index that are not in it, or were indexed by older rules.",
+		"Add posts and comments to the search index, and make excerpts of posts, where they are missing or by older " +
+			"rules.",
 		false, (*Jobs).index,
 	},
 	{
@@ -306,20 +302,11 @@ func (j *Jobs) images(ctx context.Context) (string, error) {
 	return eachBatch(ctx, "looked at %d images", NewSweeper(j.Store, j.Images).Sweep)
 }
 
-// index adds posts and comments to the search index. Usually there is nothing to do: they are indexed when they are
-// written.
+// index adds posts and comments to the search index, and makes excerpts. Usually there is nothing to do: both are done
+// when a text is written.
 func (j *Jobs) index(ctx context.Context) (string, error) {
-	posts, err := eachBatch(ctx, "indexed %d posts", j.Store.IndexPosts)
-	if err != nil {
-		return posts, err
-	}
-	comments, err := eachBatch(ctx, "%d comments", j.Store.IndexComments)
-	return posts + ", " + comments, err
-}
-
-// excerpts makes excerpts. Usually there is nothing to do: excerpts are made when posts are written.
-func (j *Jobs) excerpts(ctx context.Context) (string, error) {
-	return eachBatch(ctx, "made %d excerpts", j.Store.WriteExcerpts)
+	return eachBatch(ctx, "indexed %d posts and %d comments, made %d excerpts",
+		j.Store.IndexPosts, j.Store.IndexComments, j.Store.WriteExcerpts)
 }
 
 const (
@@ -327,18 +314,31 @@ const (
 	textMargin = 5 * time.Second // before its deadline, a run starts no other batch
 )
 
-// eachBatch calls work until nothing is left or the time of the job is nearly over. result describes what was done.
+// eachBatch calls works in turn until nothing is left, one fails, or the time of the job is nearly over. result
+// describes what each has done.
 func eachBatch(
-	ctx context.Context, result string, work func(ctx context.Context, limit int) (int, error),
+	ctx context.Context, result string, works ...func(ctx context.Context, limit int) (int, error),
 ) (string, error) {
-	for done := 0; ; {
-		n, err := work(ctx, textBatch)
-		done += n
-		if err != nil || n < textBatch {
-			return fmt.Sprintf(result, done), err
+	done := make([]int, len(works))
+	say := func() string {
+		var numbers []any
+		for _, n := range done {
+			numbers = append(numbers, n)
+		}
+		return fmt.Sprintf(result, numbers...)
+	}
+	for {
+		more, failed := false, error(nil)
+		for i, work := range works {
+			n, err := work(ctx, textBatch)
+			done[i] += n
+			more, failed = more || n >= textBatch, errors.Join(failed, err)
+		}
+		if failed != nil || !more {
+			return say(), failed
 		}
 		if end, ok := ctx.Deadline(); ok && time.Until(end) < textMargin {
-			return fmt.Sprintf(result+", and more are left: run it again", done), nil
+			return say() + ", and more are left: run it again", nil
 		}
 	}
 }

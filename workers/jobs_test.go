@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -34,4 +35,31 @@ func TestJobs_haveLimitsOfTheirOwn(t *testing.T) {
 	}
 	j.repeat(ctx, job)
 	assert.Greater(t, left, job.Limit-time.Minute)
+}
+
+// What takes long does not keep the rest waiting, nor does what fails.
+func TestEachBatch_worksInTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		left := 250
+		endless := func(context.Context, int) (int, error) {
+			time.Sleep(time.Second)
+			return textBatch, nil
+		}
+		some := func(_ context.Context, limit int) (int, error) {
+			n := min(limit, left)
+			left -= n
+			return n, nil
+		}
+		result, err := eachBatch(ctx, "%d and %d", endless, some)
+		require.NoError(t, err)
+		assert.Equal(t, "5600 and 250, and more are left: run it again", result)
+		left = 250
+		fails := func(context.Context, int) (int, error) { return 0, context.Canceled }
+		result, err = eachBatch(ctx, "%d and %d", fails, some)
+		require.ErrorIs(t, err, context.Canceled)
+		assert.Equal(t, "0 and 100", result)
+	})
 }

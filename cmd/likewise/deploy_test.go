@@ -55,7 +55,7 @@ func TestRoles_runWithoutRightsToChangeTheSchema(t *testing.T) {
 	var list struct{ Items []contentJSON }
 	call(t, url, users[1], "GET", "/v1/posts?q=text", nil, 200, &list)
 	for _, job := range []string{
-		"purge", "index", "excerpts", "drift", "void", "moderate", "close", "rings", "flush", "cool", "reconcile",
+		"purge", "index", "drift", "void", "moderate", "close", "rings", "flush", "cool", "reconcile",
 	} {
 		s.succeed("cron", "run", job)
 	}
