@@ -162,6 +162,7 @@ func (q *queries) holdAll(t testing.TB, part string) (caught <-chan struct{}, le
 
 // The gate answers each of the likes that arrive together. They cost one call and one entry of the outbox.
 func TestBatch_likesThatArriveTogetherShareACall(t *testing.T) {
+	t.Parallel()
 	const likes = 64
 	f := newForum(t)
 	target := f.post(t)
@@ -191,6 +192,7 @@ func TestBatch_likesThatArriveTogetherShareACall(t *testing.T) {
 }
 
 func TestBatch_isBounded(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	target := f.post(t)
 	f.like(t, target, 1000)
@@ -241,6 +243,7 @@ func (f *forum) sameShard(t testing.TB, n int) []models.Target {
 }
 
 func TestBatch_keyOfAWrongTypeRefusesItsOwnLikesOnly(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	posts := f.sameShard(t, 4)
 	for _, target := range posts {
@@ -263,6 +266,7 @@ func TestBatch_keyOfAWrongTypeRefusesItsOwnLikesOnly(t *testing.T) {
 }
 
 func TestBatch_failureAnswersEveryone(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	posts := f.sameShard(t, 3)
 	for _, target := range posts {
@@ -278,6 +282,7 @@ func TestBatch_failureAnswersEveryone(t *testing.T) {
 }
 
 func TestBatch_likesOfAUserKeepTheirOrder(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	target := f.post(t)
 	f.like(t, target, 1000)
@@ -301,6 +306,7 @@ func TestBatch_likesOfAUserKeepTheirOrder(t *testing.T) {
 }
 
 func TestBatch_memoryLimitRefusesLikesAndNotUnlikes(t *testing.T) {
+	t.Parallel()
 	server := privateRedis(t)
 	r, plain := openRedis(t, server.URL())
 	f := newForumOn(t, r)
@@ -334,6 +340,7 @@ func TestBatch_memoryLimitRefusesLikesAndNotUnlikes(t *testing.T) {
 
 // A call that its caller takes back while it waits is never sent.
 func TestBatch_neverSendsWhatWasTakenBack(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	target := f.post(t)
 	f.like(t, target, 1000)
@@ -354,6 +361,7 @@ func TestBatch_neverSendsWhatWasTakenBack(t *testing.T) {
 // A caller that gives up while Redis has its call is answered when Redis has replied. Its call does not wait for the
 // target then.
 func TestBatch_callerThatLeavesDoesNotWaitForALoad(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	target := f.post(t)
 	gate := holdGate(t, f.redis)
@@ -373,6 +381,7 @@ func TestBatch_callerThatLeavesDoesNotWaitForALoad(t *testing.T) {
 
 // Equal calls of one user that wait for a target share an answer, whichever of their callers give up.
 func TestBatch_equalCallsShareAnAnswer(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	target := f.post(t)
 	_, let := f.queries.holdAll(t, loads)
@@ -400,6 +409,7 @@ func TestBatch_equalCallsShareAnAnswer(t *testing.T) {
 
 // So do they if the target cannot be loaded, or a later call replaces them.
 func TestBatch_everyCallIsAnswered(t *testing.T) {
+	t.Parallel()
 	like := func(user int64, state int32, also ...*call) *call {
 		c := &call{target: post(1), user: user, liked: true, also: also, done: make(chan answer, 1)}
 		c.state.Store(state)
@@ -554,6 +564,7 @@ func (n *network) hold(t testing.TB, part string, cut bool) (let func()) {
 
 // What the network holds until its caller was answered changes nothing, whether the connection lasts or breaks.
 func TestSetLike_heldCallDoesNotOutliveItsAnswer(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		cut  bool
 		wait time.Duration // the caller's
@@ -592,6 +603,7 @@ func TestSetLike_heldCallDoesNotOutliveItsAnswer(t *testing.T) {
 // A connection breaks while the network holds a call. If it were sent again, the second could be acknowledged, and the
 // first undo the caller's next call.
 func TestSetLike_isSentOnce(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	target := f.post(t)
 	f.like(t, target, 7)
@@ -619,6 +631,7 @@ func TestSetLike_isSentOnce(t *testing.T) {
 
 // While one caller of a batch has little time left, the others are answered.
 func TestBatch_callerInAHurryDoesNotRefuseTheOthers(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	target := f.post(t)
 	f.like(t, target, 1000)
@@ -640,6 +653,7 @@ func TestBatch_callerInAHurryDoesNotRefuseTheOthers(t *testing.T) {
 // A client gives up on a like of a cold target, and then unlikes through another process. The server does not notice
 // that the client is gone. The older like must not take effect after the newer call was acknowledged.
 func TestSetLike_laterCallOfAnotherProcessWins(t *testing.T) {
+	t.Parallel()
 	for name, company := range map[string]bool{
 		"the first call of the target":  false,
 		"one that finds others waiting": true,
@@ -678,6 +692,7 @@ func TestSetLike_laterCallOfAnotherProcessWins(t *testing.T) {
 }
 
 func TestSetLike_laterCallOfTheSameProcessWins(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	target := f.post(t)
 	_, let := f.queries.holdAll(t, loads)
@@ -696,6 +711,7 @@ func TestSetLike_laterCallOfTheSameProcessWins(t *testing.T) {
 
 // A deleted target is restored while a like of it waits for MySQL.
 func TestSetLike_laterCallWinsOnADeletedTarget(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	other := f.process(t)
 	target := f.post(t)
@@ -717,6 +733,7 @@ func TestSetLike_laterCallWinsOnADeletedTarget(t *testing.T) {
 
 // Lanes leave nothing behind: no goroutine that runs, and no call that waits.
 func TestBatch_idleLaneHoldsNothing(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	targets := []models.Target{f.post(t), f.post(t), post(9999)}
 	atOnce(50, func(i int) {
@@ -746,6 +763,7 @@ func parkingOf(calls ...*call) *parking {
 
 // A target of millions of likers is loaded for half a minute. Thousands of its callers give up meanwhile.
 func TestParking_dropsCallsWhoseCallersGaveUp(t *testing.T) {
+	t.Parallel()
 	p := parkingOf()
 	waits := &call{user: 1}
 	p.add(waits)
@@ -768,6 +786,7 @@ func TestParking_dropsCallsWhoseCallersGaveUp(t *testing.T) {
 
 // Likes of all shards that arrive together are one call. What is wrong with a shard refuses its own likes alone.
 func TestBatch_likesOfManyShardsShareACall(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	byShard := map[int]models.Target{}
 	for len(byShard) < shards {

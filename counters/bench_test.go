@@ -297,6 +297,7 @@ func memoryOf(t testing.TB, r *Redis, plain *redis.Client, target models.Target)
 }
 
 func TestMemory_isAtMostSixBytesALike(t *testing.T) {
+	t.Parallel()
 	r, plain := newRedis(t)
 	openShard(t, r, 1, 1)
 	for i, users := range []int{1000, 100_000} {

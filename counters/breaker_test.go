@@ -17,6 +17,7 @@ import (
 
 // If Redis hangs, the first calls wait for a timeout, and the breaker refuses later calls at once.
 func TestBreaker_refusesAtOnceWhileRedisHangs(t *testing.T) {
+	t.Parallel()
 	server, err := servers.StartRedis(t.Context(), t.TempDir())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })

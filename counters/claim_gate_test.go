@@ -139,6 +139,7 @@ func dropHash(count, stock int, last string) hash {
 }
 
 func TestClaimGate_takesReturnsAndTakesAgain(t *testing.T) {
+	t.Parallel()
 	r, plain := newClaimGate(t)
 	big := strconv.FormatInt(bigClaim, 10)
 	require.Equal(t, []ruling{{isChanged, big, 1}}, say(t, r, "7 "+big))
@@ -178,6 +179,7 @@ func TestClaimGate_takesReturnsAndTakesAgain(t *testing.T) {
 
 // What a crowd asks of a drop that is sold out costs Redis no write, and three commands in all.
 func TestClaimGate_soldOutCostsThreeCommands(t *testing.T) {
+	t.Parallel()
 	server := privateRedis(t)
 	r, plain := openRedis(t, server.URL())
 	openShard(t, r, 1, 1)
@@ -206,6 +208,7 @@ func TestClaimGate_soldOutCostsThreeCommands(t *testing.T) {
 }
 
 func TestClaimGate_windowIsOfRedisClock(t *testing.T) {
+	t.Parallel()
 	r, plain := newClaimGate(t)
 	now := plain.Time(t.Context()).Val()
 	say(t, r, "7 71")
@@ -224,6 +227,7 @@ func TestClaimGate_windowIsOfRedisClock(t *testing.T) {
 }
 
 func TestClaimGate_settingsAreAppliedByVersion(t *testing.T) {
+	t.Parallel()
 	r, plain := newClaimGate(t)
 	say(t, r, "7 71", "8 81")
 	require.Equal(t, []ruling{{isChanged, "", 0}}, say(t, r, "=3 2 0 0"), "the load has sent no event of them")
@@ -244,6 +248,7 @@ func TestClaimGate_settingsAreAppliedByVersion(t *testing.T) {
 
 // A release of a claim that is not here sends its event, once: the writer must see that the share is free.
 func TestClaimGate_releaseSendsItsEventOnce(t *testing.T) {
+	t.Parallel()
 	r, plain := newClaimGate(t)
 	say(t, r, "7 71")
 	require.Equal(t, []ruling{{isChanged, "71", 2}, {asAsked, "", 2}}, say(t, r, "!7 71", "-7 71"))
@@ -261,6 +266,7 @@ func TestClaimGate_releaseSendsItsEventOnce(t *testing.T) {
 }
 
 func TestClaimGate_claimsOfDropsThatArriveTogetherAreOneRun(t *testing.T) {
+	t.Parallel()
 	r, plain := newClaimGate(t)
 	warmDrop(t, r, drop(17), 1, models.LiveClaim{UserID: 7, ID: 17})
 	warmDrop(t, r, drop(33), 1)
@@ -280,6 +286,7 @@ func TestClaimGate_claimsOfDropsThatArriveTogetherAreOneRun(t *testing.T) {
 }
 
 func TestClaimGate_refusalLeavesEveryKeyAsItWas(t *testing.T) {
+	t.Parallel()
 	type arrange func(t *testing.T, r *Redis, plain *redis.Client)
 	set := func(field, value string) arrange {
 		return func(t *testing.T, r *Redis, plain *redis.Client) {
@@ -367,6 +374,7 @@ func TestClaimGate_refusalLeavesEveryKeyAsItWas(t *testing.T) {
 }
 
 func TestClaimGate_refusesWhatIsLateOrOfAnotherServer(t *testing.T) {
+	t.Parallel()
 	r, plain := newClaimGate(t)
 	before := dump(t, plain)
 	past := time.Now().Add(-10 * time.Second).UnixMilli()
@@ -393,6 +401,7 @@ func TestClaimGate_refusesWhatIsLateOrOfAnotherServer(t *testing.T) {
 
 // If the outbox cannot take the event, everything is taken back: claims, returns and settings.
 func TestClaimGate_takesBackWhatHasNoEvent(t *testing.T) {
+	t.Parallel()
 	r, plain := newClaimGate(t)
 	say(t, r, "7 71")
 	ctx := t.Context()
@@ -407,6 +416,7 @@ func TestClaimGate_takesBackWhatHasNoEvent(t *testing.T) {
 }
 
 func TestClaimGate_memoryLimitRefusesClaimsAndNotReturns(t *testing.T) {
+	t.Parallel()
 	server := privateRedis(t)
 	r, plain := openRedis(t, server.URL())
 	openShard(t, r, 1, 1)
@@ -428,6 +438,7 @@ func TestClaimGate_memoryLimitRefusesClaimsAndNotReturns(t *testing.T) {
 }
 
 func TestClaimGate_refusesClaimsOfAUserForATime(t *testing.T) {
+	t.Parallel()
 	r, _ := newClaimGate(t)
 	say(t, r, "8 81")
 	for user := range int64(2) {
@@ -438,6 +449,7 @@ func TestClaimGate_refusesClaimsOfAUserForATime(t *testing.T) {
 }
 
 func TestWarmDrop_refusesWhatMayBeOld(t *testing.T) {
+	t.Parallel()
 	gate := &models.GateDrop{ID: 1, Stock: 2, Version: 1, Claims: []models.LiveClaim{{UserID: 7, ID: 71}}}
 	for name, spoil := range map[string]func(t *testing.T, r *Redis, plain *redis.Client){
 		"lock taken over": func(t *testing.T, r *Redis, plain *redis.Client) {
@@ -496,6 +508,7 @@ func TestWarmDrop_refusesWhatMayBeOld(t *testing.T) {
 
 // The network delivers a part of a load once more, after the drop has become warm and a claim was returned.
 func TestPutClaims_lateCopyChangesNothing(t *testing.T) {
+	t.Parallel()
 	r, plain := newRedis(t)
 	openShard(t, r, 1, 1)
 	require.NoError(t, plain.Set(t.Context(), r.keys(drop(1)).warming, "load", time.Minute).Err())
@@ -514,6 +527,7 @@ func TestPutClaims_lateCopyChangesNothing(t *testing.T) {
 
 // A drop is evicted, swept, closed and reopened by the scripts of likes.
 func TestClaimGate_dropsAreTargets(t *testing.T) {
+	t.Parallel()
 	r, plain := newClaimGate(t)
 	ctx := t.Context()
 	say(t, r, "7 71")
@@ -541,6 +555,7 @@ func TestClaimGate_dropsAreTargets(t *testing.T) {
 }
 
 func TestReassertClaims_writesWhatIs(t *testing.T) {
+	t.Parallel()
 	r, plain := newClaimGate(t)
 	say(t, r, "7 71")
 	before := dump(t, plain)

@@ -79,6 +79,7 @@ func (s *shop) insist(t testing.TB, c *Claims, dropID, user int64) (Claimed, err
 }
 
 func TestClaims_takeReturnAndFindOut(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	id := s.drop(t, 2, 1000)
 	first, err := s.claim(t, id, 7)
@@ -119,6 +120,7 @@ func TestClaims_takeReturnAndFindOut(t *testing.T) {
 }
 
 func TestClaims_codes(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	_, err := s.claim(t, 4711, 7)
 	requireCode(t, models.CodeNotFound, err)
@@ -171,6 +173,7 @@ func (s *shop) requireSold(t testing.TB, dropID int64, stock int, acknowledged m
 
 // A crowd at two processes finds a cold drop. It is loaded once, and sold out exactly.
 func TestClaims_crowdAtTwoProcessesSellsOutExactly(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	id := s.drop(t, 100)
 	other := NewClaims(s.process(t).redis, s.store, ClaimsOptions{})
@@ -199,6 +202,7 @@ func TestClaims_crowdAtTwoProcessesSellsOutExactly(t *testing.T) {
 
 // The first claim of a user on a drop that is sold out costs no query.
 func TestClaims_soldOutCostsNoQuery(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	id := s.drop(t, 1)
 	_, err := s.claim(t, id, 1)
@@ -214,6 +218,7 @@ func TestClaims_soldOutCostsNoQuery(t *testing.T) {
 }
 
 func TestClaims_loadsALargeDrop(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	users := make([]int64, loadUsers+2)
 	for i := range users {
@@ -235,6 +240,7 @@ func TestClaims_loadsALargeDrop(t *testing.T) {
 
 // A deletion during a load, small or large, is not undone by the load.
 func TestClaims_deletionDuringALoadIsNotFound(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{0, loadUsers + 1} {
 		s := newShop(t)
 		users := make([]int64, n)
@@ -266,6 +272,7 @@ func TestClaims_deletionDuringALoadIsNotFound(t *testing.T) {
 }
 
 func TestClaims_damagedDropIsLoadedAgainOnceMySQLHasAllOfIt(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	id := s.drop(t, 2, 1000)
 	_, err := s.claim(t, id, 1000)
@@ -287,6 +294,7 @@ func TestClaims_damagedDropIsLoadedAgainOnceMySQLHasAllOfIt(t *testing.T) {
 
 // What the network holds until its caller was answered changes nothing.
 func TestClaims_heldCallDoesNotOutliveItsAnswer(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	id := s.drop(t, 1)
 	_, err := s.claim(t, id, 7)
@@ -322,6 +330,7 @@ func TestClaims_heldCallDoesNotOutliveItsAnswer(t *testing.T) {
 }
 
 func TestClaims_releaseAndSettingsLoadNothing(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	warm, cold := s.drop(t, 2), s.drop(t, 2)
 	got, err := s.claim(t, warm, 7)
@@ -357,6 +366,7 @@ func TestClaims_releaseAndSettingsLoadNothing(t *testing.T) {
 
 // Callers that leave while their drop is loaded take nothing.
 func TestClaims_callerThatLeavesTakesNothing(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	id := s.drop(t, 2)
 	caught, let := s.queries.holdAll(t, "FROM drops")

@@ -16,6 +16,7 @@ import (
 // The clock of an API process may show anything: the times of events and of targets are Redis's, a fresh like is not
 // idle, and a call is not late.
 func TestClock_ofTheProcessDoesNotMatter(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	for name, clock := range map[string]time.Time{
 		"2000":              {}, // the clock of a bubble begins there
@@ -89,6 +90,7 @@ func redisTime(t testing.TB, plain *redis.Client) time.Time {
 
 // In a cluster, the clock of likes is that of every server that accepts them.
 func TestRedis_readsTheClocksOfAllServers(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	before := redisTime(t, f.plain)
 	earliest, latest, err := f.redis.Clock(t.Context())

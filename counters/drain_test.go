@@ -8,6 +8,7 @@ import (
 )
 
 func TestCloseShards_returnsWhichWereOpen(t *testing.T) {
+	t.Parallel()
 	server := privateRedis(t)
 	r, plain := openRedis(t, server.URL())
 	openShard(t, r, 1, 1)

@@ -12,6 +12,7 @@ import (
 
 // A server that checks every member of what it restores takes the sets for its own.
 func TestDumpSet_isWhatRedisDumps(t *testing.T) {
+	t.Parallel()
 	_, plain := openRedis(t, privateRedis(t).URL())
 	require.NoError(t, plain.ConfigSet(t.Context(), "sanitize-dump-payload", "yes").Err())
 	many := func(n int, below int64) []int64 {

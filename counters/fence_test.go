@@ -33,6 +33,7 @@ func history(t testing.TB, plain *redis.Client) string {
 }
 
 func TestFence_openShardKnowsItsServer(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	require.Equal(t, hash{"epoch": "1", "server": history(t, plain), "last": "1-0"}, shardHash(t, plain, 1))
 	like(t, r, post(1), 7)
@@ -113,6 +114,7 @@ func TestFence_promotionClosesTheShard(t *testing.T) {
 }
 
 func TestFence_anotherServerClosesTheShardAndKeepsItsData(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
 	outbox := hold(t, r, 2)
@@ -128,11 +130,13 @@ func TestFence_anotherServerClosesTheShardAndKeepsItsData(t *testing.T) {
 }
 
 func TestConnect_refusesAReplica(t *testing.T) {
+	t.Parallel()
 	r, _ := openRedis(t, replicaRedis(t).URL())
 	require.ErrorIs(t, r.Ping(t.Context()), errReplica)
 }
 
 func TestFence_restartedServerRefusesLikesUntilItsShardsAreOpened(t *testing.T) {
+	t.Parallel()
 	server := privateRedis(t, "--appendfsync", "always")
 	r, plain := openRedis(t, server.URL())
 	openShard(t, r, 1, 1)
@@ -159,6 +163,7 @@ func TestFence_restartedServerRefusesLikesUntilItsShardsAreOpened(t *testing.T) 
 }
 
 func TestFence_restartBetweenSealAndOpenedStartsTheOpeningOver(t *testing.T) {
+	t.Parallel()
 	server := privateRedis(t, "--appendfsync", "always")
 	r, plain := openRedis(t, server.URL())
 	openShard(t, r, 1, 1)

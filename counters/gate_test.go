@@ -150,6 +150,7 @@ func newGate(t testing.TB) (*Redis, *redis.Client) {
 }
 
 func TestGate_refusesWhatIsLate(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
 	before := dump(t, plain)
@@ -164,6 +165,7 @@ func TestGate_refusesWhatIsLate(t *testing.T) {
 
 // The caller read the clock of another server, which may be ahead. Its deadline has no meaning here.
 func TestGate_refusesADeadlineOfAnotherServer(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
 	closeShard(t, plain, 1)
@@ -181,6 +183,7 @@ func TestGate_refusesADeadlineOfAnotherServer(t *testing.T) {
 const opened = " opened 0-0"
 
 func TestGate_like(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	require.Equal(t, done(1), like(t, r, post(1), 7))
 	require.Equal(t, stored{
@@ -198,6 +201,7 @@ func TestGate_like(t *testing.T) {
 }
 
 func TestGate_unlike(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	before := dump(t, plain)
 	require.Equal(t, wasSo(0), unlike(t, r, post(1), 7), "what was never liked")
@@ -212,6 +216,7 @@ func TestGate_unlike(t *testing.T) {
 }
 
 func TestGate_likesThatArriveTogetherAreOneRun(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	warmUp(t, r, comment(1), 7)
 	require.Equal(t, []verdict{
@@ -230,6 +235,7 @@ func TestGate_likesThatArriveTogetherAreOneRun(t *testing.T) {
 }
 
 func TestGate_refusesSomeOfTheLikesThatArriveTogether(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	warmUp(t, r, post(33))
 	warmUp(t, r, comment(1))
@@ -244,6 +250,7 @@ func TestGate_refusesSomeOfTheLikesThatArriveTogether(t *testing.T) {
 }
 
 func TestGate_refusalLeavesEveryKeyAsItWas(t *testing.T) {
+	t.Parallel()
 	type arrange func(t *testing.T, r *Redis, plain *redis.Client)
 	nothing := func(*testing.T, *Redis, *redis.Client) {}
 	for name, c := range map[string]struct {
@@ -283,6 +290,7 @@ func TestGate_refusalLeavesEveryKeyAsItWas(t *testing.T) {
 }
 
 func TestGate_fullOutboxRefusesUnlikesAndReportsWhatIs(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
 	before := dump(t, plain)
@@ -296,6 +304,7 @@ func TestGate_fullOutboxRefusesUnlikesAndReportsWhatIs(t *testing.T) {
 }
 
 func TestGate_keyOfAWrongTypeLeavesEverythingAsItWas(t *testing.T) {
+	t.Parallel()
 	for key, c := range map[string]struct {
 		wrong string
 		fails bool // the whole call; otherwise only the like
@@ -334,6 +343,7 @@ func TestGate_keyOfAWrongTypeLeavesEverythingAsItWas(t *testing.T) {
 }
 
 func TestGate_countAndSetThatDisagreeLeaveEverythingAsItWas(t *testing.T) {
+	t.Parallel()
 	for _, count := range []string{"", "many", "0", "2", "-1", "9223372036854775807"} {
 		t.Run(count, func(t *testing.T) {
 			r, plain := newGate(t)
@@ -350,6 +360,7 @@ func TestGate_countAndSetThatDisagreeLeaveEverythingAsItWas(t *testing.T) {
 }
 
 func TestGate_missesASetOfMany(t *testing.T) {
+	t.Parallel()
 	r, plain := newRedis(t)
 	openShard(t, r, 1, 1)
 	users := make([]int64, 2000)
@@ -369,6 +380,7 @@ func TestGate_missesASetOfMany(t *testing.T) {
 
 // The users of a lost set would be lost without a trace if the set was split: its halves would have their sentinels.
 func TestGate_splitsNoSetThatIsLost(t *testing.T) {
+	t.Parallel()
 	r, plain := newRedis(t)
 	openShard(t, r, 1, 1)
 	key := r.keys(post(1)).likes
@@ -401,6 +413,7 @@ func TestGate_splitsNoSetThatIsLost(t *testing.T) {
 
 // Sets grow with their target, one split at a time, and none grows so large that Redis makes a hash table of it.
 func TestGate_splitsSets(t *testing.T) {
+	t.Parallel()
 	for name, id := range map[string]func(i int64) int64{
 		"consecutive": func(i int64) int64 { return i },
 		"every tenth": func(i int64) int64 { return 10 * i },
@@ -451,6 +464,7 @@ func TestGate_splitsSets(t *testing.T) {
 
 // A split that could not be finished may have left some of its sets, with users who have unliked the target since.
 func TestGate_replacesTheSetsOfASplitThatFailed(t *testing.T) {
+	t.Parallel()
 	for set := 1; set <= 3; set++ {
 		r, plain := newGate(t)
 		ctx, likes := t.Context(), r.keys(post(1)).likes
@@ -471,6 +485,7 @@ func TestGate_replacesTheSetsOfASplitThatFailed(t *testing.T) {
 
 // What the shard remembers of the outbox may be old: it only makes the gate look when the outbox seems full.
 func TestGate_looksIntoTheOutboxIfItSeemsFull(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	ctx, k := t.Context(), r.keys(post(1))
 	likes := func(from, n int64) []verdict {
@@ -494,6 +509,7 @@ func TestGate_looksIntoTheOutboxIfItSeemsFull(t *testing.T) {
 }
 
 func TestGate_numbersAreDenseOverTheTargetsOfAShard(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	targets := []models.Target{post(1), post(17), comment(1), comment(33)}
 	for _, target := range targets[1:] {
@@ -511,6 +527,7 @@ func TestGate_numbersAreDenseOverTheTargetsOfAShard(t *testing.T) {
 }
 
 func TestGate_numbersContinueAfterTheOutboxWasEmptied(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
 	require.NoError(t, plain.XTrimMaxLen(t.Context(), "{s01}:outbox", 0).Err())
@@ -519,6 +536,7 @@ func TestGate_numbersContinueAfterTheOutboxWasEmptied(t *testing.T) {
 }
 
 func TestGate_newEpochBeginsAtOneAfterItsFirstEvent(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
 	closeShard(t, plain, 1)
@@ -531,6 +549,7 @@ func TestGate_newEpochBeginsAtOneAfterItsFirstEvent(t *testing.T) {
 }
 
 func TestGate_memoryLimitRefusesWhole(t *testing.T) {
+	t.Parallel()
 	server := privateRedis(t)
 	r, plain := openRedis(t, server.URL())
 	openShard(t, r, 1, 1)
@@ -570,6 +589,7 @@ func TestGate_memoryLimitRefusesWhole(t *testing.T) {
 
 // A like of a cold target leaves a ticket, and comes again with it. By then the user may have called again.
 func TestGate_ticketsKeepTheOrderOfAUser(t *testing.T) {
+	t.Parallel()
 	r, plain := newRedis(t)
 	openShard(t, r, 1, 1)
 	first := like(t, r, post(1), 7)
@@ -600,6 +620,7 @@ func TestGate_ticketsKeepTheOrderOfAUser(t *testing.T) {
 
 // A ticket that is gone without a later call of its user proves nothing. The user may try again.
 func TestGate_lostTicketsAreNotThoseOfReplacedCalls(t *testing.T) {
+	t.Parallel()
 	r, plain := newRedis(t)
 	openShard(t, r, 1, 1)
 	call := func(word string) []verdict { return gate(t, r, 100, wanted{post(1), []string{word}}) }
@@ -623,6 +644,7 @@ func TestGate_lostTicketsAreNotThoseOfReplacedCalls(t *testing.T) {
 // Two processes take the same like of one user, whose finger slipped. Neither may answer that the other has replaced
 // it.
 func TestGate_equalCallsOfTwoProcessesShareATicket(t *testing.T) {
+	t.Parallel()
 	for sign, liked := range map[string]bool{"": true, "-": false} {
 		r, plain := newRedis(t)
 		openShard(t, r, 1, 1)
@@ -652,6 +674,7 @@ func number(t testing.TB, s string) int64 {
 }
 
 func TestGate_ticketsOfADeletedTarget(t *testing.T) {
+	t.Parallel()
 	r, _ := newGate(t)
 	closeTarget(t, r, post(1))
 	require.Equal(t, []verdict{{isDeleted, 1}}, like(t, r, post(1), 7))
@@ -673,6 +696,7 @@ func reassert(t testing.TB, r *Redis, target models.Target, limit int, users ...
 }
 
 func TestReassertScript_writesWhatIs(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
 	before := dump(t, plain)
@@ -685,6 +709,7 @@ func TestReassertScript_writesWhatIs(t *testing.T) {
 
 // Nothing shows whether users of a lost set like the target.
 func TestReassertScript_leavesOutUsersOfALostSet(t *testing.T) {
+	t.Parallel()
 	r, plain := newRedis(t)
 	openShard(t, r, 1, 1)
 	var users []int64
@@ -708,6 +733,7 @@ func TestReassertScript_leavesOutUsersOfALostSet(t *testing.T) {
 
 // A target that was loaded after an event knows no more of it than MySQL.
 func TestReassertScript_knowsOnlyEventsSinceTheLoad(t *testing.T) {
+	t.Parallel()
 	r, _ := newGate(t)
 	like(t, r, post(1), 7)
 	l := NewLikes(r, nil, LikesOptions{})
@@ -731,6 +757,7 @@ func TestReassertScript_knowsOnlyEventsSinceTheLoad(t *testing.T) {
 }
 
 func TestReassertScript_refusalLeavesEveryKeyAsItWas(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
 	before := dump(t, plain)
@@ -742,6 +769,7 @@ func TestReassertScript_refusalLeavesEveryKeyAsItWas(t *testing.T) {
 }
 
 func TestCloseScript_warm(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
 	want := dump(t, plain)
@@ -771,6 +799,7 @@ func reopen(t testing.TB, r *Redis, target models.Target, mark string) int {
 }
 
 func TestReopenScript_removesTheMarkOfThatDeletion(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
 	before := dump(t, plain)
@@ -791,6 +820,7 @@ func TestReopenScript_removesTheMarkOfThatDeletion(t *testing.T) {
 }
 
 func TestWarmScript_putsTheLoadedUsersInPlace(t *testing.T) {
+	t.Parallel()
 	r, plain := newRedis(t)
 	openShard(t, r, 1, 1)
 	warmUp(t, r, post(1), 7, 8)
@@ -809,6 +839,7 @@ func TestWarmScript_putsTheLoadedUsersInPlace(t *testing.T) {
 }
 
 func TestWarmScript_refusesWhatMayBeOld(t *testing.T) {
+	t.Parallel()
 	for name, spoil := range map[string]func(t *testing.T, r *Redis, plain *redis.Client){
 		"lock expired": func(t *testing.T, r *Redis, plain *redis.Client) {
 			t.Helper()
@@ -852,6 +883,7 @@ func TestWarmScript_refusesWhatMayBeOld(t *testing.T) {
 
 // A load took longer than its entry in the garbage lasted, and the job has swept one of its sets, or is about to.
 func TestWarmScript_refusesASweptLoad(t *testing.T) {
+	t.Parallel()
 	r, plain := newRedis(t)
 	openShard(t, r, 1, 1)
 	k := r.keys(post(1))
@@ -872,6 +904,7 @@ func TestWarmScript_refusesASweptLoad(t *testing.T) {
 }
 
 func TestWarmScript_leavesAWarmTarget(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
 	require.NoError(t, plain.Set(t.Context(), r.keys(post(1)).warming, "other", time.Minute).Err())
@@ -890,6 +923,7 @@ func cool(t testing.TB, r *Redis, target models.Target, epoch, seq, idle int) in
 }
 
 func TestCoolScript(t *testing.T) {
+	t.Parallel()
 	// The last event of post 1 is 3-1.
 	for name, c := range map[string]struct {
 		epoch, seq, idle int
@@ -926,6 +960,7 @@ func TestCoolScript(t *testing.T) {
 }
 
 func TestCoolScript_comparesNumbersNotText(t *testing.T) {
+	t.Parallel()
 	r, plain := newRedis(t)
 	k := r.keys(post(1))
 	at := func(last string, epoch, seq int) int {
@@ -940,6 +975,7 @@ func TestCoolScript_comparesNumbersNotText(t *testing.T) {
 }
 
 func TestCoolScript_coldAndClosed(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	require.Equal(t, 0, cool(t, r, post(17), 9, 9, 0), "cold")
 	closeTarget(t, r, post(1))
@@ -948,6 +984,7 @@ func TestCoolScript_coldAndClosed(t *testing.T) {
 }
 
 func TestSweepScript_removesManySetsInParts(t *testing.T) {
+	t.Parallel()
 	r, plain := newRedis(t)
 	ctx := t.Context()
 	for set := range 7 {
@@ -967,6 +1004,7 @@ func TestSweepScript_removesManySetsInParts(t *testing.T) {
 }
 
 func TestGate_refusesLikesOfAUserForATime(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	warmUp(t, r, comment(1), 7)
 	require.NoError(t, r.RefuseLikes(t.Context(), 7, 20*time.Second))
@@ -988,6 +1026,7 @@ func TestGate_refusesLikesOfAUserForATime(t *testing.T) {
 
 // The network delivers the calls of a load a second time, after the target was made warm and a user has unliked it.
 func TestLoad_copyThatArrivesLateChangesNothing(t *testing.T) {
+	t.Parallel()
 	r, plain := newRedis(t)
 	openShard(t, r, 1, 1)
 	users := make([]int64, 1000)
@@ -1020,6 +1059,7 @@ func keepLoad(t testing.TB, r *Redis, target models.Target, token string, sets i
 
 // Redis was out of memory for a moment, and refused one of the sets.
 func TestWarmScript_refusesALoadThatLacksASet(t *testing.T) {
+	t.Parallel()
 	r, plain := newRedis(t)
 	openShard(t, r, 1, 1)
 	ctx, k := t.Context(), r.keys(post(1))
@@ -1045,6 +1085,7 @@ func TestWarmScript_refusesALoadThatLacksASet(t *testing.T) {
 
 // While a slot moves for hours, Redis refuses new sets, so those of a hot target grow far beyond their size.
 func TestGate_splitsASetThatHasGrownFarBeyondItsSize(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	ctx, k := t.Context(), r.keys(post(1))
 	const users = 40_000
@@ -1081,6 +1122,7 @@ func TestGate_splitsASetThatHasGrownFarBeyondItsSize(t *testing.T) {
 }
 
 func TestSweep_continuesAfterAShardThatFails(t *testing.T) {
+	t.Parallel()
 	r, plain := newRedis(t)
 	ctx := t.Context()
 	require.NoError(t, plain.Set(ctx, garbageKey(1), "of a wrong type", 0).Err())

@@ -99,6 +99,7 @@ func together(t testing.TB, all []*idProcess, n int, fn func()) {
 }
 
 func TestIDs_areUniqueAndAscendAcrossProcesses(t *testing.T) {
+	t.Parallel()
 	_, plain := newRedis(t)
 	all := newProcesses(t, 4, urlOf(plain), testkit.Database(t))
 	together(t, all, testkit.Volume(50_000, 5_000), func() {})
@@ -107,6 +108,7 @@ func TestIDs_areUniqueAndAscendAcrossProcesses(t *testing.T) {
 
 // One process is used by many goroutines.
 func TestIDs_areUniqueWithinAProcess(t *testing.T) {
+	t.Parallel()
 	_, plain := newRedis(t)
 	p := newProcesses(t, 1, urlOf(plain), testkit.Database(t))[0]
 	callers := make([]*idProcess, 8)
@@ -119,6 +121,7 @@ func TestIDs_areUniqueWithinAProcess(t *testing.T) {
 
 // The order of ids of two processes is that of time, if a moment of idAge lies between them.
 func TestIDs_areOrderedByTimeAcrossProcesses(t *testing.T) {
+	t.Parallel()
 	_, plain := newRedis(t)
 	all := newProcesses(t, 3, urlOf(plain), testkit.Database(t))
 	together(t, all, 1, func() {})
@@ -141,6 +144,7 @@ func TestIDs_areOrderedByTimeAcrossProcesses(t *testing.T) {
 }
 
 func TestIDs_withAClockThatIsSetBack(t *testing.T) {
+	t.Parallel()
 	_, plain := newRedis(t)
 	dsn := testkit.Database(t)
 	all := newProcesses(t, 2, urlOf(plain), dsn)
@@ -166,6 +170,7 @@ func TestIDs_withAClockThatIsSetBack(t *testing.T) {
 
 // Whatever is under way when Redis loses its memory, no id is issued twice, and those of a process ascend.
 func TestIDs_withARedisThatLosesItsMemory(t *testing.T) {
+	t.Parallel()
 	_, plain := newRedis(t)
 	dsn := testkit.Database(t)
 	all := newProcesses(t, 4, urlOf(plain), dsn)
@@ -243,6 +248,7 @@ func TestIDs_withAReplicaThatLacksTheLastWrites(t *testing.T) {
 
 // A restarted server may lack what it did not sync. It asks MySQL before it issues a slot.
 func TestIDs_withARestartedServer(t *testing.T) {
+	t.Parallel()
 	server := privateRedis(t, "--appendfsync", "always")
 	_, plain := openRedis(t, server.URL())
 	dsn := testkit.Database(t)
@@ -260,6 +266,7 @@ func TestIDs_withARestartedServer(t *testing.T) {
 
 // A call that the network holds back makes nothing available again.
 func TestIDs_ignoreLateReservations(t *testing.T) {
+	t.Parallel()
 	r, plain := newRedis(t)
 	now, err := plain.Time(t.Context()).Result()
 	require.NoError(t, err)
@@ -293,6 +300,7 @@ func TestIDs_ignoreLateReservations(t *testing.T) {
 
 // While ids are issued, slots are reserved ahead of need, and MySQL is asked in the background.
 func TestIDs_reserveAhead(t *testing.T) {
+	t.Parallel()
 	r, plain := newRedis(t)
 	seen, queries := watch(t, testkit.Database(t))
 	p := &idProcess{IDs: NewIDs(r, openStoreAt(t, seen))}
@@ -314,6 +322,7 @@ func TestIDs_reserveAhead(t *testing.T) {
 }
 
 func TestIDs_takeOneRoundTripForMany(t *testing.T) {
+	t.Parallel()
 	r, _ := newRedis(t)
 	p := &idProcess{IDs: NewIDs(r, openStoreAt(t, testkit.Database(t)))}
 	p.next(t, 1)
@@ -326,6 +335,7 @@ func TestIDs_takeOneRoundTripForMany(t *testing.T) {
 
 // Neither the difference of two ids nor their low digits show how many were issued between them.
 func TestIDs_doNotShowHowManyThereAre(t *testing.T) {
+	t.Parallel()
 	_, plain := newRedis(t)
 	p := newProcesses(t, 1, urlOf(plain), testkit.Database(t))[0]
 	p.next(t, 5_000)
@@ -349,6 +359,7 @@ func TestIDs_doNotShowHowManyThereAre(t *testing.T) {
 }
 
 func TestIDs_withoutRedis(t *testing.T) {
+	t.Parallel()
 	dsn := testkit.Database(t)
 	all := []*idProcess{{IDs: NewIDs(nil, openStoreAt(t, dsn))}, {IDs: NewIDs(nil, openStoreAt(t, dsn))}}
 	together(t, all, testkit.Volume(20_000, 2_000), func() {})
@@ -361,6 +372,7 @@ func TestIDs_withoutRedis(t *testing.T) {
 }
 
 func TestIDs_withoutAServer(t *testing.T) {
+	t.Parallel()
 	server := privateRedis(t)
 	p := newProcesses(t, 1, server.URL(), testkit.Database(t))[0]
 	p.next(t, 1)
@@ -386,6 +398,7 @@ func TestIDs_withoutAServer(t *testing.T) {
 
 // No slot is so late that it cannot be used.
 func TestIDs_withASlowRedis(t *testing.T) {
+	t.Parallel()
 	r, _ := newRedis(t)
 	r.client.AddHook(slowly{2 * idAge})
 	p := &idProcess{IDs: NewIDs(r, openStoreAt(t, testkit.Database(t)))}

@@ -40,6 +40,7 @@ func atOnce(n int, fn func(i int)) {
 }
 
 func TestSetLike_writesTheEventThatWasAccepted(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	target := f.comment(t, f.post(t))
 	for _, liked := range []bool{true, true, false, false} {
@@ -55,6 +56,7 @@ func TestSetLike_writesTheEventThatWasAccepted(t *testing.T) {
 }
 
 func TestSetLike_ofAWarmTargetIsOneRoundTrip(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	target := f.post(t)
 	f.like(t, target, 7)
@@ -66,6 +68,7 @@ func TestSetLike_ofAWarmTargetIsOneRoundTrip(t *testing.T) {
 }
 
 func TestSetLike_warmsAColdTargetFromMySQL(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	target := f.post(t)
 	f.inMySQL(t, target, 7, 8)
@@ -82,6 +85,7 @@ func TestSetLike_warmsAColdTargetFromMySQL(t *testing.T) {
 }
 
 func TestSetLike_repeatOnAColdTargetWritesNothing(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	target := f.post(t)
 	f.inMySQL(t, target, 7)
@@ -95,6 +99,7 @@ func TestSetLike_repeatOnAColdTargetWritesNothing(t *testing.T) {
 }
 
 func TestSetLike_manyCallersLoadATargetOnce(t *testing.T) {
+	t.Parallel()
 	const callers = 100
 	f := newForum(t)
 	target := f.post(t)
@@ -143,6 +148,7 @@ func usersOf(t testing.TB, r *Redis, target models.Target) []int64 {
 }
 
 func TestSetLike_twoProcessesLoadATargetOnce(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	second, _ := openRedis(t, urlOf(f.plain))
 	other := NewLikes(second, f.store, LikesOptions{})
@@ -165,6 +171,7 @@ func TestSetLike_twoProcessesLoadATargetOnce(t *testing.T) {
 }
 
 func TestSetLike_ofAnUnknownTargetLeavesNoKey(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	hidden := f.post(t)
 	under := f.comment(t, hidden)
@@ -190,6 +197,7 @@ func withoutTickets(s stored) stored {
 }
 
 func TestSetLike_ofADeletedWarmTargetIsNotFound(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	target := f.post(t)
 	f.like(t, target, 7)
@@ -217,6 +225,7 @@ func (f *forum) restore(t testing.TB, target models.Target) {
 }
 
 func TestSetLike_ofARestoredTargetKeepsItsLikes(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	target := f.post(t)
 	under := f.comment(t, target)
@@ -256,6 +265,7 @@ func TestSetLike_ofARestoredTargetKeepsItsLikes(t *testing.T) {
 
 // A call that found the post restored in MySQL must not open it if the post has been deleted again.
 func TestSetLike_anotherDeletionWhileReopeningWins(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	target := f.post(t)
 	f.like(t, target, 7)
@@ -276,6 +286,7 @@ func TestSetLike_anotherDeletionWhileReopeningWins(t *testing.T) {
 
 // A deletion is committed, and its process is paused before it closes the target, until the post is restored.
 func TestSetLike_undoesALateClose(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	target := f.post(t)
 	f.like(t, target, 7)
@@ -288,6 +299,7 @@ func TestSetLike_undoesALateClose(t *testing.T) {
 
 // After a deletion during a load of its target, at any step, the target must refuse likes.
 func TestSetLike_deletionDuringALoadWins(t *testing.T) {
+	t.Parallel()
 	for name, step := range map[string]struct {
 		query string
 		nth   int
@@ -329,6 +341,7 @@ func TestSetLike_deletionDuringALoadWins(t *testing.T) {
 
 // The deletion follows the last query, which found the target open. So only the lock reveals the deletion.
 func TestSetLike_deletionAfterTheLastQueryOfALoadWins(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	target := f.post(t)
 	f.inMySQL(t, target, 7)
@@ -392,6 +405,7 @@ func (h beforeScript) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 }
 
 func TestSetLike_shardClosedDuringALoadRefuses(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	target := f.post(t)
 	f.inMySQL(t, target, 7)
@@ -405,6 +419,7 @@ func TestSetLike_shardClosedDuringALoadRefuses(t *testing.T) {
 }
 
 func TestSetLike_loaderThatLostItsLockDoesNotFinish(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	target := f.post(t)
 	f.inMySQL(t, target, 7)
@@ -420,6 +435,7 @@ func TestSetLike_loaderThatLostItsLockDoesNotFinish(t *testing.T) {
 }
 
 func TestSetLike_loadOutlivesACancelledCaller(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	target := f.post(t)
 	f.inMySQL(t, target, 7)
@@ -459,6 +475,7 @@ func (f *forum) likers(t testing.TB, target models.Target, n int) {
 }
 
 func TestSetLike_loadsATargetOfManyLikers(t *testing.T) {
+	t.Parallel()
 	const likers = 120*largePage + 100 // the last page is not full
 	f := newForum(t)
 	target := f.post(t)
@@ -477,6 +494,7 @@ func TestSetLike_loadsATargetOfManyLikers(t *testing.T) {
 }
 
 func TestSetLike_fullOutboxIsUnavailable(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	target := f.post(t)
 	small := NewLikes(f.redis, f.store, LikesOptions{OutboxLimit: 2})
@@ -491,6 +509,7 @@ func TestSetLike_fullOutboxIsUnavailable(t *testing.T) {
 }
 
 func TestSetLike_closedShardIsUnavailable(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	warm := f.post(t)
 	f.like(t, warm, 7)
@@ -506,6 +525,7 @@ func TestSetLike_closedShardIsUnavailable(t *testing.T) {
 }
 
 func TestSetLike_rewarmsADamagedTargetOnceMySQLHasItsLikes(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	clean, dirty := f.post(t), f.post(t)
 	f.inMySQL(t, clean, 7, 8)
@@ -540,6 +560,7 @@ func (f *forum) setOf(t testing.TB, target models.Target, user int64) string {
 }
 
 func TestSetLike_whileMySQLIsDown(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	warm, cold := f.post(t), f.post(t)
 	f.like(t, warm, 7)
@@ -550,6 +571,7 @@ func TestSetLike_whileMySQLIsDown(t *testing.T) {
 }
 
 func TestLikes_whileRedisIsDown(t *testing.T) {
+	t.Parallel()
 	server := privateRedis(t)
 	r, _ := openRedis(t, server.URL())
 	f := newForumOn(t, r)
@@ -585,6 +607,7 @@ func replicaRedis(t testing.TB) *servers.Redis {
 // If Redis answers the initial commands on a new connection with an error, as right after a restart, go-redis does not
 // send the pipeline. The commands of the pipeline must have an error, too.
 func TestLikeStates_whenRedisRefusesNewConnections(t *testing.T) {
+	t.Parallel()
 	r, _ := openRedis(t, replicaRedis(t).URL())
 	f := newForumOn(t, r)
 	target := f.post(t)
@@ -601,6 +624,7 @@ func TestLikeStates_whenRedisRefusesNewConnections(t *testing.T) {
 }
 
 func TestPipelines_thatFailAsAWholeHaveNoReplies(t *testing.T) {
+	t.Parallel()
 	server := replicaRedis(t)
 	for name, read := range map[string]func(ctx context.Context, r *Redis) error{
 		"TargetStates": func(ctx context.Context, r *Redis) error {
@@ -636,6 +660,7 @@ func TestPipelines_thatFailAsAWholeHaveNoReplies(t *testing.T) {
 
 // A host that is down does not refuse connections.
 func TestLikeStates_withASilentRedisLeavesTimeForMySQL(t *testing.T) {
+	t.Parallel()
 	server := privateRedis(t)
 	r, _ := openRedis(t, server.URL())
 	f := newForumOn(t, r)
@@ -653,6 +678,7 @@ func TestLikeStates_withASilentRedisLeavesTimeForMySQL(t *testing.T) {
 
 // After a change of the server's clock, or a slow call, the call is repeated with the right deadline.
 func TestSetLike_learnsTheServersClock(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	target := f.post(t)
 	f.like(t, target, 7)
@@ -666,6 +692,7 @@ func TestSetLike_learnsTheServersClock(t *testing.T) {
 }
 
 func TestSetLike_retryAfterALostAnswerIsHarmless(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	target := f.post(t)
 	f.like(t, target, 7)
@@ -707,6 +734,7 @@ func rowsOf(count int64, targets ...models.Target) []models.TargetCount {
 }
 
 func TestLikeStates_warmColdAndClosed(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	warm, cold, closed := f.post(t), f.post(t), f.post(t)
 	under := f.comment(t, warm)
@@ -750,6 +778,7 @@ func TestLikeStates_warmColdAndClosed(t *testing.T) {
 }
 
 func TestLikeStates_ofAHundredRowsCostTheSame(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	var rows []models.TargetCount
 	var want []models.LikeState
@@ -788,6 +817,7 @@ func TestLikeStates_ofAHundredRowsCostTheSame(t *testing.T) {
 }
 
 func TestLikeStates_keyOfAWrongTypeIsReadFromMySQL(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	broken, fine := f.post(t), f.post(t)
 	f.inMySQL(t, broken, 7)

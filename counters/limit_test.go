@@ -36,6 +36,7 @@ func limitersURL(t testing.TB) string {
 }
 
 func TestLimiter_admitsABurstAndThenOneEach(t *testing.T) {
+	t.Parallel()
 	rate := Rate{Burst: 3, Every: time.Hour}
 	for name, url := range map[string]string{"redis": limitersURL(t), "alone": ""} {
 		t.Run(name, func(t *testing.T) {
@@ -66,6 +67,7 @@ func TestLimiter_admitsABurstAndThenOneEach(t *testing.T) {
 }
 
 func TestLimiter_refillsOneByOne(t *testing.T) {
+	t.Parallel()
 	l, _ := newLimiter(t, "")
 	now := time.Unix(1_700_000_000, 0)
 	l.now = func() time.Time { return now }
@@ -83,6 +85,7 @@ func TestLimiter_refillsOneByOne(t *testing.T) {
 }
 
 func TestLimiter_ofManyProcessesCountsTogether(t *testing.T) {
+	t.Parallel()
 	url := limitersURL(t)
 	var passed atomic.Int64
 	var running sync.WaitGroup
@@ -105,6 +108,7 @@ func TestLimiter_ofManyProcessesCountsTogether(t *testing.T) {
 
 // While Redis is down, every process applies the limits by itself, and waits for Redis only briefly.
 func TestLimiter_outlivesRedis(t *testing.T) {
+	t.Parallel()
 	server := privateRedis(t)
 	l, alone := newImpatientLimiter(t, server.URL(), DefaultLimitWait)
 	rate := Rate{Burst: 10, Every: time.Hour}
@@ -152,6 +156,7 @@ func TestLimiter_worksOnCluster(t *testing.T) {
 }
 
 func TestLimiter_leavesNoKeys(t *testing.T) {
+	t.Parallel()
 	o := testkit.Redis(t)
 	l, _ := newLimiter(t, fmt.Sprintf("redis://%s/%d", o.Addr, o.DB))
 	_, plain := openRedis(t, fmt.Sprintf("redis://%s/%d", o.Addr, o.DB))
@@ -162,6 +167,7 @@ func TestLimiter_leavesNoKeys(t *testing.T) {
 }
 
 func TestRate_scales(t *testing.T) {
+	t.Parallel()
 	rate := Rate{Burst: 10, Every: time.Minute}
 	assert.Equal(t, Rate{Burst: 25, Every: 24 * time.Second}, rate.Scale(2.5))
 	assert.Equal(t, Rate{Burst: 1, Every: 100 * time.Minute}, rate.Scale(0.01))
@@ -196,6 +202,7 @@ func BenchmarkLimiter(b *testing.B) {
 
 // Calls that arrive together share a script and its round trip, and each gets its own answer.
 func TestLimiter_aCrowdSharesRoundTrips(t *testing.T) {
+	t.Parallel()
 	l, alone := newLimiter(t, limitersURL(t))
 	trips := &roundTrips{}
 	l.client.AddHook(trips)
@@ -225,6 +232,7 @@ func TestLimiter_aCrowdSharesRoundTrips(t *testing.T) {
 
 // A damaged key fails its own call alone. That call is counted in the process.
 func TestLimiter_aDamagedKeyFailsItsOwnCallAlone(t *testing.T) {
+	t.Parallel()
 	l, alone := newLimiter(t, limitersURL(t))
 	rate := Rate{Burst: 3, Every: time.Hour}
 	require.NoError(t, l.client.Set(t.Context(), limitsKey("damaged"), "of a wrong type", 0).Err())
@@ -250,7 +258,8 @@ func TestLimiter_aDamagedKeyFailsItsOwnCallAlone(t *testing.T) {
 
 // After a restart, Redis has forgotten the script.
 func TestLimiter_sendsAForgottenScriptAgain(t *testing.T) {
-	l, alone := newLimiter(t, limitersURL(t))
+	t.Parallel()
+	l, alone := newLimiter(t, privateRedis(t).URL())
 	rate := Rate{Burst: 3, Every: time.Hour}
 	for left := 2; left >= 0; left-- {
 		require.NoError(t, l.client.ScriptFlush(t.Context()).Err())

@@ -29,6 +29,7 @@ func (f *forum) awaitLoads(t testing.TB, n int) {
 
 // Targets that are asked for while others are loaded cost one query for their states, and one for their likers.
 func TestLoader_loadsTargetsInCompany(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	first := f.post(t)
 	var targets []models.Target
@@ -66,6 +67,7 @@ func TestLoader_loadsTargetsInCompany(t *testing.T) {
 
 // A key of one target that has a wrong type does not keep the others cold.
 func TestLoader_damagedTargetDoesNotHarmItsCompany(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	posts := f.sameShard(t, 4)
 	caught, let := f.queries.holdAll(t, loads)
@@ -100,6 +102,7 @@ func TestLoader_damagedTargetDoesNotHarmItsCompany(t *testing.T) {
 }
 
 func TestLoader_largeTargetDoesNotHoldUpOthers(t *testing.T) {
+	t.Parallel()
 	const likers = 30_000
 	f := newForum(t)
 	large, small := f.post(t), f.post(t)
@@ -125,6 +128,7 @@ func TestLoader_largeTargetDoesNotHoldUpOthers(t *testing.T) {
 
 // The lock of a long load is extended now and then, not with each page.
 func TestLoader_keepsTheLockOfALongLoad(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	target := f.post(t)
 	f.likers(t, target, loadUsers+1)
@@ -174,6 +178,7 @@ func (d *dead) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 }
 
 func TestLoader_killedHalfWayLeavesGarbageThatIsSwept(t *testing.T) {
+	t.Parallel()
 	const likers = 30_000
 	f := newForum(t)
 	other := f.process(t)
@@ -207,6 +212,7 @@ func TestLoader_killedHalfWayLeavesGarbageThatIsSwept(t *testing.T) {
 
 // The reply of the lock was lost, and the client asks again. The lock is its own.
 func TestLoader_findsItsOwnLock(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	target := f.post(t)
 	f.inMySQL(t, target, 7)
@@ -236,6 +242,7 @@ func (h lockTwice) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 
 // The state of a large target is read before its likers. A deletion meanwhile wins.
 func TestLoader_deletionDuringALargeLoadIsNotFound(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	other := f.process(t)
 	target := f.post(t)
@@ -252,6 +259,7 @@ func TestLoader_deletionDuringALargeLoadIsNotFound(t *testing.T) {
 
 // A target that another process loads is waited for.
 func TestLoader_waitsForAnotherProcess(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	other := f.process(t)
 	target := f.post(t)
@@ -271,6 +279,7 @@ func TestLoader_waitsForAnotherProcess(t *testing.T) {
 
 // Many targets of one crowd, some of which do not exist, are loaded and answered each on its own.
 func TestLoader_answersEachOfACrowd(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	var targets []models.Target
 	for i := range 3 * loadTargets {
@@ -303,6 +312,7 @@ func TestLoader_answersEachOfACrowd(t *testing.T) {
 
 // A shard that was closed and opened again while a target was loaded does not make its likes wait for a lock to expire.
 func TestLoader_releasesItsLockAfterAnotherOpening(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	target := f.post(t)
 	hookBefore(f.redis, "place", sync.OnceFunc(func() {
@@ -319,7 +329,9 @@ func TestLoader_releasesItsLockAfterAnotherOpening(t *testing.T) {
 
 // A restarted Redis has forgotten all scripts, and learns again those that are called alone.
 func TestLoader_sendsForgottenScriptsAgain(t *testing.T) {
-	f := newForum(t)
+	t.Parallel()
+	r, plain := openRedis(t, privateRedis(t).URL()) // whose scripts no other test needs
+	f := newOpenForum(t, r, plain)
 	for _, remembered := range []string{"", "lock", "place"} {
 		target := f.post(t)
 		f.inMySQL(t, target, 7)
@@ -337,6 +349,7 @@ func TestLoader_sendsForgottenScriptsAgain(t *testing.T) {
 // One script makes targets of all shards warm. Each has an outcome of its own. A replay changes nothing, and neither
 // does a copy that arrives after a target was liked, or evicted.
 func TestPlaceScript_eachTargetHasItsOutcome(t *testing.T) {
+	t.Parallel()
 	r, plain := newRedis(t)
 	targets := []models.Target{post(1), post(2), post(3), post(4), post(5)}
 	for _, target := range targets {
@@ -392,6 +405,7 @@ func TestPlaceScript_eachTargetHasItsOutcome(t *testing.T) {
 
 // The locks of targets are taken by one script, too.
 func TestLockScript_eachTargetHasItsOutcome(t *testing.T) {
+	t.Parallel()
 	r, plain := newRedis(t)
 	targets := []models.Target{post(1), post(2), post(3), post(4)}
 	for _, target := range targets[:3] {

@@ -76,6 +76,7 @@ func (p *lockProcess) acquire(t testing.TB, token string, ttl time.Duration) *Lo
 // The seed's wrong way: SET NX EX, and DEL in the finally block. The holder whose lock has expired deletes that of the
 // next one, and a third process works beside the second.
 func TestLock_anExpiredLockIsNotReleasedByAnother(t *testing.T) {
+	t.Parallel()
 	_, plain := newRedis(t)
 	first, second := newLockProcess(t, urlOf(plain)), newLockProcess(t, urlOf(plain))
 	expired := first.acquire(t, "first", 20*time.Millisecond)
@@ -92,6 +93,7 @@ func TestLock_anExpiredLockIsNotReleasedByAnother(t *testing.T) {
 
 // The work takes many times as long as the lock: While renews it.
 func TestLock_isRenewedWhileTheWorkRuns(t *testing.T) {
+	t.Parallel()
 	_, plain := newRedis(t)
 	const ttl = 300 * time.Millisecond
 	first, second := newLockProcess(t, urlOf(plain)), newLockProcess(t, urlOf(plain))
@@ -106,6 +108,7 @@ func TestLock_isRenewedWhileTheWorkRuns(t *testing.T) {
 }
 
 func TestLock_whoseHolderDiesIsFreeAfterItsTime(t *testing.T) {
+	t.Parallel()
 	_, plain := newRedis(t)
 	dead, next := newLockProcess(t, urlOf(plain)), newLockProcess(t, urlOf(plain))
 	begin := time.Now()
@@ -116,6 +119,7 @@ func TestLock_whoseHolderDiesIsFreeAfterItsTime(t *testing.T) {
 
 // Two wait for the lock at once. Each of three works alone, and all of them in the end.
 func TestLock_twoWaitersWorkOneAfterTheOther(t *testing.T) {
+	t.Parallel()
 	_, plain := newRedis(t)
 	var working, most, worked atomic.Int32
 	var processes sync.WaitGroup
@@ -142,6 +146,7 @@ func TestLock_twoWaitersWorkOneAfterTheOther(t *testing.T) {
 }
 
 func TestLock_waitsForABoundedTime(t *testing.T) {
+	t.Parallel()
 	_, plain := newRedis(t)
 	first, second := newLockProcess(t, urlOf(plain)), newLockProcess(t, urlOf(plain))
 	first.acquire(t, "first", time.Minute)
@@ -160,6 +165,7 @@ func TestLock_waitsForABoundedTime(t *testing.T) {
 
 // The work stops when the lock is lost: whether another process has it, or Redis does not answer any longer.
 func TestLock_theWorkStopsWhenItIsLost(t *testing.T) {
+	t.Parallel()
 	_, plain := newRedis(t)
 	const ttl = 300 * time.Millisecond
 	for name, lose := range map[string]func(p *lockProcess){
@@ -190,6 +196,7 @@ func TestLock_theWorkStopsWhenItIsLost(t *testing.T) {
 // A process is paused after it has acquired the lock, as by SIGSTOP: it renews nothing, and its clock does not stop its
 // work either. Another process takes over, and writes. The first one continues, and must not write.
 func TestLock_aPausedHolderDoesNotWriteAfterATakeover(t *testing.T) {
+	t.Parallel()
 	_, plain := newRedis(t)
 	store := openStoreAt(t, testkit.Database(t))
 	paused, next := newLockProcess(t, urlOf(plain)), newLockProcess(t, urlOf(plain))
@@ -224,6 +231,7 @@ func TestLock_aPausedHolderDoesNotWriteAfterATakeover(t *testing.T) {
 // What a holder writes into Redis is fenced by its token, in the script that writes: see TestOutbox_… and TestLoad_….
 
 func TestLock_isNotAcquiredInATransaction(t *testing.T) {
+	t.Parallel()
 	r, plain := newRedis(t)
 	ctx := db.WithTransaction(t.Context())
 	_, err := r.HoldOutbox(ctx, 1, "relay", time.Minute)

@@ -30,6 +30,7 @@ func takeOver(t testing.TB, plain *redis.Client, shard int) {
 }
 
 func TestHoldOutbox_oneAtATime(t *testing.T) {
+	t.Parallel()
 	r, plain := newRedis(t)
 	outbox := hold(t, r, 1)
 	require.Equal(t, outbox.token, dump(t, plain)["{s01}:relay"])
@@ -44,6 +45,7 @@ func TestHoldOutbox_oneAtATime(t *testing.T) {
 }
 
 func TestHoldOutbox_sameTokenAcquiresItsLockAgain(t *testing.T) {
+	t.Parallel()
 	r, plain := newRedis(t)
 	for range 2 {
 		_, err := r.HoldOutbox(t.Context(), 1, "mine", time.Minute)
@@ -55,6 +57,7 @@ func TestHoldOutbox_sameTokenAcquiresItsLockAgain(t *testing.T) {
 }
 
 func TestOutbox_renewHoldsTheLock(t *testing.T) {
+	t.Parallel()
 	r, plain := newRedis(t)
 	outbox := hold(t, r, 1)
 	require.NoError(t, outbox.Renew(t.Context(), time.Hour))
@@ -62,6 +65,7 @@ func TestOutbox_renewHoldsTheLock(t *testing.T) {
 }
 
 func TestOutbox_expiredLockIsLost(t *testing.T) {
+	t.Parallel()
 	r, _ := newRedis(t)
 	outbox, err := r.HoldOutbox(t.Context(), 1, rand.Text(), 100*time.Millisecond) // must not take longer than that
 	require.NoError(t, err)
@@ -72,6 +76,7 @@ func TestOutbox_expiredLockIsLost(t *testing.T) {
 }
 
 func TestOutbox_withALostLockChangesNothing(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
 	outbox := hold(t, r, 1)
@@ -92,6 +97,7 @@ func TestOutbox_withALostLockChangesNothing(t *testing.T) {
 }
 
 func TestOutbox_trimRemovesAcknowledgedEvents(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	for user := range int64(4) {
 		like(t, r, post(1), user+1)
@@ -115,12 +121,14 @@ func TestOutbox_trimRemovesAcknowledgedEvents(t *testing.T) {
 }
 
 func TestOutbox_trimOfAMissingOutbox(t *testing.T) {
+	t.Parallel()
 	r, plain := newRedis(t)
 	require.NoError(t, hold(t, r, 1).Trim(t.Context(), pos(1, 1)))
 	require.NotContains(t, dump(t, plain), "{s01}:outbox")
 }
 
 func TestOutbox_read(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
 	like(t, r, post(1), 8)
@@ -151,6 +159,7 @@ func TestOutbox_read(t *testing.T) {
 }
 
 func TestOutbox_readWaitsForAnEvent(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	outbox := hold(t, r, 1)
 	type result struct {
@@ -174,6 +183,7 @@ func TestOutbox_readWaitsForAnEvent(t *testing.T) {
 }
 
 func TestOutbox_readEndsWithItsContext(t *testing.T) {
+	t.Parallel()
 	r, _ := newRedis(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
@@ -185,6 +195,7 @@ func TestOutbox_readEndsWithItsContext(t *testing.T) {
 
 // A run that is not readable must not block the others, and must stay as it is for the dead letters.
 func TestOutbox_readOfARunThatIsNotReadable(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	for i, values := range []map[string]any{{"run": `{"broken`}, {"run": "\xff\x00"}, {"other": "field"}} {
 		id := pos(1, int64(i+1)).String()
@@ -208,6 +219,7 @@ func TestOutbox_readOfARunThatIsNotReadable(t *testing.T) {
 }
 
 func TestOutbox_sealAndOpened(t *testing.T) {
+	t.Parallel()
 	r, plain := newRedis(t)
 	outbox := hold(t, r, 1)
 	info, err := outbox.Info(t.Context())
@@ -243,6 +255,7 @@ func TestOutbox_sealAndOpened(t *testing.T) {
 }
 
 func TestOutbox_sealKeepsTheRestoredPositionOverTwoAttempts(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
 	closeShard(t, plain, 1)
@@ -267,6 +280,7 @@ func TestOutbox_sealKeepsTheRestoredPositionOverTwoAttempts(t *testing.T) {
 }
 
 func TestOutbox_sealKnowsThePositionOfAnEmptiedOutbox(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
 	outbox := hold(t, r, 1)
@@ -281,6 +295,7 @@ func TestOutbox_sealKnowsThePositionOfAnEmptiedOutbox(t *testing.T) {
 
 // An operator has deleted the outbox, or Redis has evicted it. Positions that the log has had do not come again.
 func TestOutbox_positionsGoOnWithoutTheOutbox(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
 	lose := func() { require.NoError(t, plain.Del(t.Context(), "{s01}:outbox").Err()) }
@@ -313,6 +328,7 @@ func TestOutbox_positionsGoOnWithoutTheOutbox(t *testing.T) {
 // The outbox has a later position than the hash, so the next one is refused. The shard counts as closed until it is
 // opened under a new epoch.
 func TestOutbox_opensAShardThatIsBehindItsOutbox(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
 	for _, last := range []string{"1-0", "0-9", "one", ""} {
@@ -335,6 +351,7 @@ func TestOutbox_opensAShardThatIsBehindItsOutbox(t *testing.T) {
 }
 
 func TestOutbox_closesAShardThatWasOvertaken(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
 	overtaken := func(applied models.Position) bool {
@@ -367,6 +384,7 @@ func TestOutbox_closesAShardThatWasOvertaken(t *testing.T) {
 }
 
 func TestOutbox_sealRefusesAnEpochThatWasBegun(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	outbox := hold(t, r, 1)
 	before := dump(t, plain)
@@ -383,6 +401,7 @@ func TestOutbox_sealRefusesAnEpochThatWasBegun(t *testing.T) {
 }
 
 func TestOutbox_openedNeedsTheSealOfThisRun(t *testing.T) {
+	t.Parallel()
 	r, plain := newRedis(t)
 	outbox := hold(t, r, 1)
 	require.ErrorIs(t, outbox.Opened(t.Context(), 1), ErrLockLost, "never sealed")
@@ -395,6 +414,7 @@ func TestOutbox_openedNeedsTheSealOfThisRun(t *testing.T) {
 }
 
 func TestOutbox_forgetTargets(t *testing.T) {
+	t.Parallel()
 	r, plain := newRedis(t)
 	for shard := range 2 {
 		openShard(t, r, shard, 1)
@@ -422,6 +442,7 @@ func TestOutbox_forgetTargets(t *testing.T) {
 }
 
 func TestShardInfos(t *testing.T) {
+	t.Parallel()
 	r, plain := newRedis(t)
 	openShard(t, r, 1, 3)
 	warmUp(t, r, post(1))

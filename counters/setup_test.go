@@ -116,6 +116,12 @@ type forum struct {
 func newForum(t testing.TB) *forum {
 	t.Helper()
 	r, plain := newRedis(t)
+	return newOpenForum(t, r, plain)
+}
+
+// newOpenForum opens the shards of a Redis.
+func newOpenForum(t testing.TB, r *Redis, plain *redis.Client) *forum {
+	t.Helper()
 	f := newForumOn(t, r)
 	f.plain = plain
 	for shard := range shards {

@@ -13,6 +13,7 @@ import (
 // Viewers who ask for the same targets while Redis answers share a call, and each sees what is the viewer's own: of a
 // target in one set, of one in many sets, and of a cold one.
 func TestStatesOf_viewersShareACall(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	small, large, cold := f.post(t), f.post(t), f.post(t)
 	const viewers = 2*maxViewers + 10

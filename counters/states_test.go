@@ -11,6 +11,7 @@ import (
 )
 
 func TestStatesOf_warmColdClosedAndGone(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	warm, cold, closed, deleted, buried := f.post(t), f.post(t), f.post(t), f.post(t), f.post(t)
 	under, below := f.comment(t, warm), f.comment(t, buried)
@@ -53,6 +54,7 @@ func TestStatesOf_warmColdClosedAndGone(t *testing.T) {
 
 // One of the sets of a target is lost: the only one, or one of several. Nothing shows who likes it, so MySQL does.
 func TestStatesOf_targetWithALostSet(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	for _, users := range []int{3, 1000} {
 		target := f.post(t)
@@ -82,6 +84,7 @@ func TestStatesOf_targetWithALostSet(t *testing.T) {
 }
 
 func TestStatesOf_aHundredWarmTargetsCostNoQuery(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	var targets []models.Target
 	want := map[models.Target]models.LikeState{}
@@ -101,6 +104,7 @@ func TestStatesOf_aHundredWarmTargetsCostNoQuery(t *testing.T) {
 }
 
 func TestStatesOf_withASilentRedisLeavesTimeForMySQL(t *testing.T) {
+	t.Parallel()
 	server := privateRedis(t)
 	r, _ := openRedis(t, server.URL())
 	f := newForumOn(t, r)
@@ -119,6 +123,7 @@ func TestStatesOf_withASilentRedisLeavesTimeForMySQL(t *testing.T) {
 // A restoration does not open the target in the gate. StatesOf returns the likes in the gate, because MySQL may lack
 // some.
 func TestStatesOf_hasRestoredTargetsAtOnce(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	target := f.post(t)
 	under := f.comment(t, target)
@@ -144,6 +149,7 @@ func TestStatesOf_hasRestoredTargetsAtOnce(t *testing.T) {
 }
 
 func TestCloseTargets_takesARoundTripForEachFiveHundred(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	var targets []models.Target
 	for i := range int64(1100) {
@@ -165,6 +171,7 @@ func TestCloseTargets_takesARoundTripForEachFiveHundred(t *testing.T) {
 
 // Most comments have no likes. A page of them must not cost each viewer a query.
 func TestLikeStates_ofColdTargetsWithoutLikesCostNoQuery(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	cold, liked, closed := f.post(t), f.post(t), f.post(t)
 	for closed.Shard(shards) == cold.Shard(shards) || closed.Shard(shards) == liked.Shard(shards) {

@@ -71,6 +71,7 @@ func newSteppedForum(t testing.TB) (*forum, *stepped) {
 // call then changes nothing, whatever the clock of Redis does, and whichever process makes the second call: the same
 // one, another that has read the clock before, or a new one.
 func TestSetLike_heldCallDoesNotOutliveAStepOfTheClock(t *testing.T) {
+	t.Parallel()
 	const minute = -time.Minute
 	for name, c := range map[string]struct {
 		// By how much the clock is off: when the call is sent, while it is held, and at the end.
@@ -150,6 +151,7 @@ func (n *network) spare() {
 
 // A report of a clock is used for some seconds. After that, a call asks first.
 func TestPeriod_ofAnOldReportIsOver(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	begin := time.Now()
 	f.heard(1, 1_000_000, 5, 2)

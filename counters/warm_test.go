@@ -15,6 +15,7 @@ import (
 )
 
 func TestKeys_ofAShardShareAHashTag(t *testing.T) {
+	t.Parallel()
 	r := &Redis{shards: shards}
 	require.Equal(t, targetKeys{
 		shard: "{s10}:shard", outbox: "{s10}:outbox", garbage: "{s10}:garbage", likes: "{s10}:post:42:likes",
@@ -26,6 +27,7 @@ func TestKeys_ofAShardShareAHashTag(t *testing.T) {
 }
 
 func TestParseLikesKey(t *testing.T) {
+	t.Parallel()
 	r := &Redis{shards: 128}
 	for _, target := range []models.Target{post(8), comment(9), post(127), comment(1 << 62)} {
 		got, ok := parseLikesKey(r.keys(target).likes)
@@ -43,6 +45,7 @@ func TestParseLikesKey(t *testing.T) {
 }
 
 func TestEachWarm(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	for shard := range shards {
 		if shard != 1 {
@@ -80,11 +83,13 @@ func TestEachWarm(t *testing.T) {
 }
 
 func TestEachWarm_none(t *testing.T) {
+	t.Parallel()
 	r, _ := newRedis(t)
 	require.NoError(t, r.EachWarm(t.Context(), func([]models.Target) error { return errors.New("called") }))
 }
 
 func TestCool_usesTheWatermarkOfEachShard(t *testing.T) {
+	t.Parallel()
 	r, plain := newRedis(t)
 	targets := []models.Target{post(1), comment(2), post(3), post(17), post(33)}
 	for shard := 1; shard <= 3; shard++ {
@@ -118,6 +123,7 @@ func TestCool_usesTheWatermarkOfEachShard(t *testing.T) {
 }
 
 func TestCool_continuesAfterADamagedTarget(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	targets := []models.Target{post(17), post(33), post(49), post(65), post(1)}
 	damaged := []map[string]any{
@@ -142,6 +148,7 @@ func TestCool_continuesAfterADamagedTarget(t *testing.T) {
 
 // The idle time is that of Redis alone: the change of a target and the call of Cool are compared on one clock.
 func TestCool_idleTimeIsThatOfRedis(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
 	cool := func(idle time.Duration) int {
@@ -160,6 +167,7 @@ func TestCool_idleTimeIsThatOfRedis(t *testing.T) {
 }
 
 func TestForget_evictsATargetOnceMySQLHasAllOfIt(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	target := f.post(t)
 	f.like(t, target, 7)
@@ -177,6 +185,7 @@ func TestForget_evictsATargetOnceMySQLHasAllOfIt(t *testing.T) {
 
 // Only the gate may still know what is in a gap.
 func TestForget_asksForGaps(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	target := f.post(t)
 	shard := target.Shard(shards)
@@ -194,6 +203,7 @@ func TestForget_asksForGaps(t *testing.T) {
 
 // A position that is damaged may have been any, so its target may be one that a gap is about.
 func TestChangedAfter_returnsTargetsWithADamagedPosition(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
 	targets := []models.Target{post(1), post(17), comment(1)}
@@ -211,6 +221,7 @@ func TestChangedAfter_returnsTargetsWithADamagedPosition(t *testing.T) {
 }
 
 func TestTargetStates(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	warmUp(t, r, post(17))
 	like(t, r, post(1), 7)
@@ -243,6 +254,7 @@ func TestTargetStates(t *testing.T) {
 }
 
 func TestEachUser(t *testing.T) {
+	t.Parallel()
 	r, plain := newRedis(t)
 	openShard(t, r, 1, 1)
 	users := make([]int64, 12_000)
@@ -270,6 +282,7 @@ func TestEachUser(t *testing.T) {
 
 // A set that is split after its turn was planned moves half of its users to a set behind all others.
 func TestEachUser_findsUsersThatASplitMoves(t *testing.T) {
+	t.Parallel()
 	r, plain := newRedis(t)
 	openShard(t, r, 1, 1)
 	users := make([]int64, 12_000)
@@ -301,6 +314,7 @@ func TestEachUser_findsUsersThatASplitMoves(t *testing.T) {
 }
 
 func TestLikers_reportsWhoLikesAWarmTarget(t *testing.T) {
+	t.Parallel()
 	r, _ := newRedis(t)
 	openShard(t, r, 1, 1)
 	var users []int64
@@ -321,6 +335,7 @@ func TestLikers_reportsWhoLikesAWarmTarget(t *testing.T) {
 }
 
 func TestReassert_sendsTheCurrentState(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	target := f.post(t)
 	f.inMySQL(t, target, 7)
@@ -331,6 +346,7 @@ func TestReassert_sendsTheCurrentState(t *testing.T) {
 }
 
 func TestReassert_splitsManyUsers(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	l := NewLikes(r, nil, LikesOptions{OutboxLimit: 901})
 	users := make([]int64, 1000)
@@ -349,6 +365,7 @@ func TestReassert_splitsManyUsers(t *testing.T) {
 
 // However low the limit of the outbox is, a gap can be closed.
 func TestReassert_fitsASmallOutbox(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	l := NewLikes(r, nil, LikesOptions{OutboxLimit: 1})
 	require.NoError(t, l.Reassert(t.Context(), post(1), []int64{1, 2, 3}))
@@ -358,6 +375,7 @@ func TestReassert_fitsASmallOutbox(t *testing.T) {
 }
 
 func TestReassert_needsAWarmTargetInAnOpenShard(t *testing.T) {
+	t.Parallel()
 	r, plain := newGate(t)
 	l := NewLikes(r, nil, LikesOptions{})
 	assert.ErrorIs(t, l.Reassert(t.Context(), post(17), []int64{7}), ErrNotWarm)
@@ -371,6 +389,7 @@ func TestReassert_needsAWarmTargetInAnOpenShard(t *testing.T) {
 }
 
 func TestCheckPolicy(t *testing.T) {
+	t.Parallel()
 	server := privateRedis(t, "--maxmemory-policy", "allkeys-lru")
 	r, plain := openRedis(t, server.URL())
 	require.ErrorIs(t, r.CheckPolicy(t.Context()), ErrEvicts)
@@ -379,6 +398,7 @@ func TestCheckPolicy(t *testing.T) {
 }
 
 func TestOpen_refusesMalformedURLs(t *testing.T) {
+	t.Parallel()
 	for _, url := range []string{
 		"", "localhost:6379", "http://localhost", "redis+cluster://host:port", "redis://h:1?master_name=m&nonsense=1",
 	} {
