@@ -95,7 +95,7 @@ func TestLock_anExpiredLockIsNotReleasedByAnother(t *testing.T) {
 func TestLock_isRenewedWhileTheWorkRuns(t *testing.T) {
 	t.Parallel()
 	_, plain := newRedis(t)
-	const ttl = 300 * time.Millisecond
+	const ttl = time.Second
 	first, second := newLockProcess(t, urlOf(plain)), newLockProcess(t, urlOf(plain))
 	l := first.acquire(t, "first", ttl)
 	err := l.While(t.Context(), func(ctx context.Context) error {
@@ -167,7 +167,7 @@ func TestLock_waitsForABoundedTime(t *testing.T) {
 func TestLock_theWorkStopsWhenItIsLost(t *testing.T) {
 	t.Parallel()
 	_, plain := newRedis(t)
-	const ttl = 300 * time.Millisecond
+	const ttl = 2 * time.Second
 	for name, lose := range map[string]func(p *lockProcess){
 		"to another process": func(*lockProcess) {
 			assert.NoError(t, plain.Set(t.Context(), "cron:work", "another", time.Minute).Err())
