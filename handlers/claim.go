@@ -52,7 +52,7 @@ func (s *Server) createClaim(c *fiber.Ctx) error {
 	if err := s.mayLike(c, models.Target{Kind: models.KindDrop, ID: id}); err != nil {
 		return err
 	}
-	claim, taken, err := s.stock.claim(c.UserContext(), id, viewerID(c))
+	claim, taken, err := s.claimGate.claim(c.UserContext(), id, viewerID(c))
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (s *Server) ownClaim(c *fiber.Ctx) (*models.Claim, error) {
 	if err != nil {
 		return nil, err
 	}
-	claim, err := s.stock.claimByID(c.UserContext(), id)
+	claim, err := s.claimGate.claimByID(c.UserContext(), id)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (s *Server) returnClaim(c *fiber.Ctx) error {
 		return err
 	}
 	if claim.State.Live() {
-		if err := s.stock.giveBack(c.UserContext(), claim); err != nil {
+		if err := s.claimGate.giveBack(c.UserContext(), claim); err != nil {
 			return err
 		}
 	}

@@ -37,7 +37,7 @@ type ownClaimJSON struct {
 
 // dropsJSON shows drops to the viewer. Reading what is left of them takes one call for all.
 func (s *Server) dropsJSON(c *fiber.Ctx, drops []models.Drop) ([]dropJSON, error) {
-	states, err := s.stock.states(c.UserContext(), viewerID(c), drops)
+	states, err := s.claimGate.states(c.UserContext(), viewerID(c), drops)
 	if err != nil {
 		return nil, err
 	}
@@ -268,7 +268,7 @@ const applyTimeout = 10 * time.Second
 func (s *Server) applyDrop(c *fiber.Ctx, id int64) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.UserContext()), applyTimeout)
 	defer cancel()
-	if err := s.stock.apply(ctx, id); err != nil {
+	if err := s.claimGate.apply(ctx, id); err != nil {
 		s.log.Error("settings of a drop not applied", "drop_id", id, "request_id", requestID(c), "error", err)
 	}
 }

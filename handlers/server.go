@@ -125,7 +125,7 @@ type Server struct {
 	webhooks    *webhooks.Store
 	likes       *likes.Store
 	gate        Likes
-	stock       stock
+	claimGate   stock
 	desk        Desk
 	now         func() time.Time
 	log         *slog.Logger
@@ -198,7 +198,7 @@ func New(c Config) (*Server, error) {
 	if s.metrics, err = newMetrics(c.Registry); err != nil {
 		return nil, err
 	}
-	if s.stock, err = newStock(c.Store, c.Claims, c.IDs); err != nil {
+	if s.claimGate, err = newStock(c.Store, c.Claims, c.IDs); err != nil {
 		return nil, err
 	}
 	if s.sessions, err = signin.NewSessions(c.Store, c.Now, c.Logger); err != nil {

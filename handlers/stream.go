@@ -105,7 +105,7 @@ func (s *Server) readDropCounts(
 	if err != nil {
 		return err
 	}
-	states, err := s.stock.states(ctx, 0, drops)
+	states, err := s.claimGate.states(ctx, 0, drops)
 	if err != nil {
 		return err
 	}

@@ -94,25 +94,6 @@ func (s *DB) ClaimsOfDrop(ctx context.Context, dropID, before int64, limit int) 
 	return list, nil
 }
 
-// claimTime reads the clock that decides which claims have expired: that of Redis, which dated them, or the earliest of
-// its servers. The clocks of two processes may differ, so they would not agree whether a claim can be confirmed. In
-// direct mode, and while Redis does not answer, it is the clock of the process; the conditional UPDATEs of ConfirmClaim
-// and ExpireClaims keep the stock right whatever it shows.
-func (s *DB) claimTime(ctx context.Context) time.Time {
-	now := s.Now()
-	if s.likeClock != nil && !s.direct.Load() {
-		reading, cancel := context.WithTimeout(ctx, claimClockWait)
-		defer cancel()
-		if earliest, _, err := s.likeClock(reading); err == nil {
-			now = earliest
-		}
-	}
-	return now.UTC().Truncate(time.Millisecond)
-}
-
-// claimClockWait is how long a confirmation waits for the clock of Redis.
-const claimClockWait = 500 * time.Millisecond
-
 // ConfirmClaim confirms a reserved claim of a user and returns it. A confirmed claim stays as it is. The conditional
 // UPDATE decides between a confirmation and the expiry of the same moment.
 //
@@ -128,7 +109,7 @@ func (s *DB) ConfirmClaim(ctx context.Context, userID, id int64) (*models.Claim,
 		SET state=?, confirmed_at=?, due_at=NULL
 		WHERE drop_id=? AND user_id=? AND id=? AND state=? AND expires_at>?`
 	var c models.Claim
-	now := s.claimTime(ctx)
+	now := s.ClaimTime(ctx)
 	err := s.Transact(ctx, func(tx *Tx) error {
 		c = models.Claim{}
 		if err := tx.Raw(find, id, userID).Scan(&c).Error; err != nil {
@@ -179,7 +160,7 @@ func (s *DB) ExpireClaims(ctx context.Context) (expired, warned int, err error) 
 		WHERE due_at<=?
 		ORDER BY due_at
 		LIMIT ?`
-	now := s.claimTime(ctx)
+	now := s.ClaimTime(ctx)
 	var due []struct {
 		DropID, UserID int64
 		ExpiresAt      time.Time
@@ -241,7 +222,7 @@ func endLocked(
 		UPDATE claims FORCE INDEX (PRIMARY)
 		SET state=?, reason=?, ended_at=?, due_at=NULL, to_release=?
 		` + where.Clause()
-	ended := tx.Exec(end, where.Between([]any{state, reason, now, !tx.store.direct.Load()})...)
+	ended := tx.Exec(end, where.Between([]any{state, reason, now, !tx.Direct()})...)
 	if ended.Error != nil || ended.RowsAffected == 0 {
 		return 0, ended.Error
 	}

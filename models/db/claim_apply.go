@@ -135,7 +135,7 @@ func (b *claimBatch) read(tx *Tx, events []models.Event) error {
 }
 
 // readClaims returns the rows of those (drop, user) pairs that have one.
-func readClaims(db *gorm.DB, users map[int64][]int64) (map[dropUser]*claimRow, error) {
+func readClaims(conn *gorm.DB, users map[int64][]int64) (map[dropUser]*claimRow, error) {
 	rows := map[dropUser]*claimRow{}
 	var where []string
 	pairs := 0
@@ -148,7 +148,7 @@ func readClaims(db *gorm.DB, users map[int64][]int64) (map[dropUser]*claimRow, e
 			FROM claims c FORCE INDEX (PRIMARY)
 			WHERE ` + strings.Join(where, " OR ")
 		var found []*claimRow
-		if err := db.Raw(query).Scan(&found).Error; err != nil {
+		if err := conn.Raw(query).Scan(&found).Error; err != nil {
 			return fmt.Errorf("read claims: %w", err)
 		}
 		for _, row := range found {

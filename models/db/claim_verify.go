@@ -32,8 +32,8 @@ func (s *DB) LockedDropTally(ctx context.Context, id int64) (t models.DropTally,
 	return t, ok, err
 }
 
-func tallyDrop(db *gorm.DB, id int64) (t models.DropTally, ok bool, err error) {
-	list, err := tallyDrops(db, Matching("d.id=?", id), 1)
+func tallyDrop(conn *gorm.DB, id int64) (t models.DropTally, ok bool, err error) {
+	list, err := tallyDrops(conn, Matching("d.id=?", id), 1)
 	if err != nil || len(list) == 0 {
 		return models.DropTally{}, false, err
 	}
@@ -45,7 +45,7 @@ func (s *DB) TallyDropsOfShard(ctx context.Context, shard int, after int64, limi
 	return tallyDrops(s.Read(ctx), Matching("d.id>? AND MOD(d.id,?)=?", after, s.Shards(), shard), limit)
 }
 
-func tallyDrops(db *gorm.DB, where Conditions, limit int) ([]models.DropTally, error) {
+func tallyDrops(conn *gorm.DB, where Conditions, limit int) ([]models.DropTally, error) {
 	query := `
 		SELECT d.id, p.status=? AS open, d.stock, d.claimed, d.unsent,
 			(SELECT COUNT(*) FROM claims c WHERE c.drop_id=d.id AND c.state IN (?,?)) AS live_rows
@@ -56,7 +56,7 @@ func tallyDrops(db *gorm.DB, where Conditions, limit int) ([]models.DropTally, e
 		LIMIT ?`
 	var list []models.DropTally
 	args := where.Between([]any{models.StatusNormal, models.StateReserved, models.StateConfirmed}, limit)
-	if err := db.Raw(query, args...).Scan(&list).Error; err != nil {
+	if err := conn.Raw(query, args...).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("tally drops: %w", err)
 	}
 	return list, nil

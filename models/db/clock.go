@@ -34,3 +34,22 @@ func (s *DB) ServerTime(ctx context.Context) (now time.Time, err error) {
 	}
 	return now, nil
 }
+
+// ClaimTime reads the clock that decides which claims have expired: that of Redis, which dated them, or the earliest of
+// its servers. The clocks of two processes may differ, so they would not agree whether a claim can be confirmed. In
+// direct mode, and while Redis does not answer, it is the clock of the process; the conditional UPDATEs of ConfirmClaim
+// and ExpireClaims keep the stock right whatever it shows.
+func (s *DB) ClaimTime(ctx context.Context) time.Time {
+	now := s.Now()
+	if s.likeClock != nil && !s.direct.Load() {
+		reading, cancel := context.WithTimeout(ctx, claimClockWait)
+		defer cancel()
+		if earliest, _, err := s.likeClock(reading); err == nil {
+			now = earliest
+		}
+	}
+	return now.UTC().Truncate(time.Millisecond)
+}
+
+// claimClockWait is how long a confirmation waits for the clock of Redis.
+const claimClockWait = 500 * time.Millisecond

@@ -176,7 +176,7 @@ func (s *DB) CommentByID(ctx context.Context, viewer, id int64) (*models.Comment
 	return readComment(s.Read(ctx), viewer, id)
 }
 
-func readComment(db *gorm.DB, viewer, id int64) (*models.Comment, error) {
+func readComment(conn *gorm.DB, viewer, id int64) (*models.Comment, error) {
 	var c models.Comment
 	query := `
 		SELECT ` + CommentColumns + `
@@ -184,7 +184,7 @@ func readComment(db *gorm.DB, viewer, id int64) (*models.Comment, error) {
 		JOIN users u ON u.id=c.user_id
 		JOIN posts p ON p.id=c.post_id AND p.status=?
 		WHERE c.id=? AND c.status=?`
-	read := db.Raw(query, viewer, models.StatusNormal, id, models.StatusNormal).Scan(&c)
+	read := conn.Raw(query, viewer, models.StatusNormal, id, models.StatusNormal).Scan(&c)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read comment %d: %w", id, read.Error)
 	}

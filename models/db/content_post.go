@@ -100,8 +100,8 @@ func (s *DB) PostsByID(ctx context.Context, ids []int64) (map[int64]*models.Post
 	return posts, nil
 }
 
-func readPost(db *gorm.DB, viewer, id int64) (*models.Post, error) {
-	posts, err := postsByID(db, viewer, []int64{id})
+func readPost(conn *gorm.DB, viewer, id int64) (*models.Post, error) {
+	posts, err := postsByID(conn, viewer, []int64{id})
 	if err != nil {
 		return nil, err
 	}
@@ -112,13 +112,13 @@ func readPost(db *gorm.DB, viewer, id int64) (*models.Post, error) {
 }
 
 // postsByID returns the posts that are not deleted, in no order.
-func postsByID(db *gorm.DB, viewer int64, ids []int64) (posts []*models.Post, err error) {
+func postsByID(conn *gorm.DB, viewer int64, ids []int64) (posts []*models.Post, err error) {
 	query := `
 		SELECT ` + PostColumns + `, ` + FullColumns + `
 		FROM posts p FORCE INDEX (PRIMARY)
 		STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=p.user_id
 		WHERE p.id IN (` + JoinIDs(ids) + `) AND p.status=?`
-	if err := db.Raw(query, viewer, models.StatusNormal).Scan(&posts).Error; err != nil {
+	if err := conn.Raw(query, viewer, models.StatusNormal).Scan(&posts).Error; err != nil {
 		return nil, fmt.Errorf("read %d posts: %w", len(ids), err)
 	}
 	return posts, nil

@@ -272,7 +272,7 @@ func (s *DB) Drop(ctx context.Context, id int64) (*models.Drop, error) {
 	return readDrop(s.Read(ctx), id)
 }
 
-func readDrop(db *gorm.DB, id int64) (*models.Drop, error) {
+func readDrop(conn *gorm.DB, id int64) (*models.Drop, error) {
 	const query = `
 		SELECT ` + dropColumns + `
 		FROM drops d
@@ -280,7 +280,7 @@ func readDrop(db *gorm.DB, id int64) (*models.Drop, error) {
 		JOIN users u ON u.id=d.user_id
 		WHERE d.id=?`
 	var d models.Drop
-	read := db.Raw(query, models.StatusNormal, id).Scan(&d)
+	read := conn.Raw(query, models.StatusNormal, id).Scan(&d)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read drop %d: %w", id, read.Error)
 	}
@@ -339,7 +339,7 @@ func (s *DB) DropsOfPost(ctx context.Context, postID, before int64, limit int) (
 }
 
 // dropsOf returns the ids of the drops of posts, in their order.
-func dropsOf(db *gorm.DB, posts []int64) ([]int64, error) {
+func dropsOf(conn *gorm.DB, posts []int64) ([]int64, error) {
 	if len(posts) == 0 {
 		return nil, nil
 	}
@@ -348,7 +348,7 @@ func dropsOf(db *gorm.DB, posts []int64) ([]int64, error) {
 		FROM drops FORCE INDEX (idx_post_id)
 		WHERE post_id IN (` + JoinIDs(Ascending(posts)) + `)`
 	var ids []int64
-	if err := db.Raw(query).Scan(&ids).Error; err != nil {
+	if err := conn.Raw(query).Scan(&ids).Error; err != nil {
 		return nil, fmt.Errorf("read drops of posts: %w", err)
 	}
 	return Ascending(ids), nil

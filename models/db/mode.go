@@ -27,8 +27,11 @@ func HoldDirect(tx *Tx) error {
 
 // HoldMode is HoldDirect for a process that has started in direct mode. In gated mode the gate decides.
 func HoldMode(tx *Tx) error {
-	if !tx.store.direct.Load() {
+	if !tx.Direct() {
 		return nil
 	}
 	return HoldDirect(tx)
 }
+
+// Direct reports whether this process has started in direct mode.
+func (tx *Tx) Direct() bool { return tx.store.direct.Load() }

@@ -68,8 +68,8 @@ type Tx struct {
 }
 
 // begin returns a run of a transaction on db.
-func (s *DB) begin(ctx context.Context, db *gorm.DB) *Tx {
-	return &Tx{DB: db, Now: s.Now().UTC(), store: s, caller: callerOf(ctx), tags: map[int64]int{}}
+func (s *DB) begin(ctx context.Context, conn *gorm.DB) *Tx {
+	return &Tx{DB: conn, Now: s.Now().UTC(), store: s, caller: callerOf(ctx), tags: map[int64]int{}}
 }
 
 // RequestID returns the id of the request that the transaction belongs to; "" if there is none.

@@ -80,9 +80,9 @@ func (s *Store) RedactionByID(ctx context.Context, id int64) (*models.Redaction,
 	return readRedaction(s.Read(ctx), id)
 }
 
-func readRedaction(db *gorm.DB, id int64) (*models.Redaction, error) {
+func readRedaction(conn *gorm.DB, id int64) (*models.Redaction, error) {
 	var r models.Redaction
-	read := db.Raw(redactionQuery("SELECT ? AS id", "ASC"), id).Scan(&r)
+	read := conn.Raw(redactionQuery("SELECT ? AS id", "ASC"), id).Scan(&r)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read redaction %d: %w", id, read.Error)
 	}

@@ -20,13 +20,13 @@ func (s *Store) DraftByKey(ctx context.Context, userID int64, key string) (*mode
 	return readDraft(s.Read(ctx), userID, key)
 }
 
-func readDraft(db *gorm.DB, userID int64, key string) (*models.Draft, error) {
+func readDraft(conn *gorm.DB, userID int64, key string) (*models.Draft, error) {
 	const query = `
 		SELECT ` + draftColumns + `
 		FROM drafts FORCE INDEX (idx_user_key)
 		WHERE user_id=? AND draft_key=?`
 	var d models.Draft
-	read := db.Raw(query, userID, key).Scan(&d)
+	read := conn.Raw(query, userID, key).Scan(&d)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read a draft of user %d: %w", userID, read.Error)
 	}

@@ -48,13 +48,13 @@ func (s *Store) DeliveryByID(ctx context.Context, webhookID, id int64) (*models.
 	return d, nil
 }
 
-func readDelivery(db *gorm.DB, webhookID, id int64) (*models.Delivery, error) {
+func readDelivery(conn *gorm.DB, webhookID, id int64) (*models.Delivery, error) {
 	const query = `
 		SELECT ` + deliveryColumns + `
 		FROM webhook_events e FORCE INDEX (PRIMARY)
 		WHERE e.id=? AND e.webhook_id=?`
 	var d models.Delivery
-	read := db.Raw(query, id, webhookID).Scan(&d)
+	read := conn.Raw(query, id, webhookID).Scan(&d)
 	if read.Error == nil && read.RowsAffected == 0 {
 		return nil, models.Errorf(models.CodeNotFound, "There is no such delivery.")
 	}
