@@ -125,7 +125,7 @@ type Server struct {
 	webhooks    *webhooks.Store
 	likes       *likes.Store
 	gate        Likes
-	claimGate   stock
+	claimGate   claimGate
 	desk        Desk
 	now         func() time.Time
 	log         *slog.Logger

@@ -15,7 +15,7 @@ import (
 
 // stock claims the stock of drops: directStock in MySQL, gatedStock behind the Redis gate. Its errors are those of
 // counters.Claims.
-type stock interface {
+type claimGate interface {
 	// claim claims one of the stock of a drop for a user. If the user has a claim already, claim returns that one, and
 	// taken is false.
 	claim(ctx context.Context, dropID, userID int64) (c *models.Claim, taken bool, err error)
@@ -103,7 +103,7 @@ type gatedStock struct {
 const maxConfirmTimes = 10_000
 
 // newStock returns the stock of a site; gate is nil in direct mode.
-func newStock(store *db.DB, gate *counters.Claims, ids *counters.IDs) (stock, error) {
+func newStock(store *db.DB, gate *counters.Claims, ids *counters.IDs) (claimGate, error) {
 	direct := directStock{store, ids}
 	if gate == nil {
 		return &direct, nil
