@@ -14,6 +14,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/stock"
 )
 
 // Claims takes shares of limited stock through the gate. It is safe for concurrent use.
@@ -490,7 +491,7 @@ type dropLoading struct {
 }
 
 func (l dropLoading) sizes(ctx context.Context, targets []models.Target) (map[models.Target]int64, error) {
-	drops, err := l.store.DropGate(ctx, idsOf(targets), 0)
+	drops, err := stock.New(l.store).DropGate(ctx, idsOf(targets), 0)
 	sizes := make(map[models.Target]int64, len(drops))
 	for _, drop := range drops {
 		sizes[drop.Target()] = drop.Claimed
@@ -511,7 +512,7 @@ func idsOf(targets []models.Target) []int64 {
 const grown = 2 * loadUsers
 
 func (l dropLoading) read(ctx context.Context, targets []models.Target) (placing, error) {
-	drops, err := l.store.DropGate(ctx, idsOf(targets), grown)
+	drops, err := stock.New(l.store).DropGate(ctx, idsOf(targets), grown)
 	r := l.redis
 	return func(ctx context.Context, p pipe, some []load, token string) []func() (bool, error) {
 		return eachOf(some, func(one load) func() (bool, error) {
@@ -555,7 +556,7 @@ func (l dropLoading) large(
 ) error {
 	r := l.redis
 	k, claims := r.keys(target), 0
-	drops, err := l.store.DropGate(ctx, []int64{target.ID}, 0)
+	drops, err := stock.New(l.store).DropGate(ctx, []int64{target.ID}, 0)
 	if err != nil {
 		return err
 	}
@@ -567,7 +568,7 @@ func (l dropLoading) large(
 		if err := keep(1); err != nil {
 			return err
 		}
-		page, err := l.store.LiveClaims(ctx, target.ID, after, largePage)
+		page, err := stock.New(l.store).LiveClaims(ctx, target.ID, after, largePage)
 		if err != nil {
 			return err
 		}

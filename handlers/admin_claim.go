@@ -41,7 +41,7 @@ func (s *Server) replyClaimsOfDrop(c *fiber.Ctx, id int64) error {
 	return replyList(s, c, listing[models.ClaimOfDrop, givenClaimJSON]{
 		name: "claims:drop=" + strconv.FormatInt(id, 10),
 		read: func(ctx context.Context, at position) ([]models.ClaimOfDrop, *models.ListKey, error) {
-			return all(s.store.ClaimsOfDrop(ctx, id, at.id(), at.limit))
+			return all(s.stock.ClaimsOfDrop(ctx, id, at.id(), at.limit))
 		},
 		key:  func(m *models.ClaimOfDrop) models.ListKey { return models.ListKey{ID: m.ID} },
 		show: each(s.givenClaimJSON),

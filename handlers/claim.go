@@ -126,7 +126,7 @@ func (s *Server) confirmClaim(c *fiber.Ctx) error {
 	var confirmed *models.Claim
 	waits := retry.WithMaxDuration(storedWithin, retry.NewConstant(pause))
 	err = retry.Do(c.UserContext(), waits, func(ctx context.Context) (err error) {
-		confirmed, err = s.store.ConfirmClaim(ctx, viewerID(c), claim.ID)
+		confirmed, err = s.stock.ConfirmClaim(ctx, viewerID(c), claim.ID)
 		if claim.State.Live() && models.ErrorCode(err) == models.CodeNotFound {
 			return retry.RetryableError(models.Unavailable("The claim is not stored yet; try again.", err))
 		}
@@ -146,7 +146,7 @@ func (s *Server) listMyClaims(c *fiber.Ctx) error {
 	return replyList(s, c, listing[models.HeldClaim, heldClaimJSON]{
 		name: ofUser("claims", viewerID(c)),
 		read: func(ctx context.Context, at position) ([]models.HeldClaim, *models.ListKey, error) {
-			return all(s.store.Claims(ctx, viewerID(c), at.id(), at.limit))
+			return all(s.stock.Claims(ctx, viewerID(c), at.id(), at.limit))
 		},
 		key: func(m *models.HeldClaim) models.ListKey { return models.ListKey{ID: m.ID} },
 		show: each(func(m *models.HeldClaim) heldClaimJSON {

@@ -19,6 +19,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/stock"
 )
 
 // sentStatements are the statements that a store has sent to MySQL.
@@ -140,7 +141,7 @@ func TestClaim_ofASoldOutDropCostsNoQuery(t *testing.T) {
 	})
 	ada := a.account(t)
 	p := a.newPost(t, ada)
-	drop, err := store.CreateDrop(t.Context(), ada.ID, p.ID, models.DropSettings{Title: "Voucher", Stock: 2})
+	drop, err := stock.New(store).CreateDrop(t.Context(), ada.ID, p.ID, models.DropSettings{Title: "Voucher", Stock: 2})
 	require.NoError(t, err)
 	claims := fmt.Sprintf("/v1/drops/%d/claims", drop.ID)
 	late := a.accounts(t, crowd)

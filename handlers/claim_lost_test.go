@@ -12,6 +12,7 @@ import (
 	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/stock"
 )
 
 // A claim that is live in MySQL, and unknown to the gate, is not returned, and nobody is told that it was.
@@ -25,7 +26,7 @@ func TestReturnClaim_thatTheGateHasLost(t *testing.T) {
 	})
 	ada, bob := a.account(t), a.account(t)
 	p := a.newPost(t, ada)
-	drop, err := store.CreateDrop(t.Context(), ada.ID, p.ID, models.DropSettings{Title: "Voucher", Stock: 2})
+	drop, err := stock.New(store).CreateDrop(t.Context(), ada.ID, p.ID, models.DropSettings{Title: "Voucher", Stock: 2})
 	require.NoError(t, err)
 	d := drop.ID
 	c := read[claim](t, a.must(t, 201, bob, "POST", fmt.Sprintf("/v1/drops/%d/claims", d), nil))

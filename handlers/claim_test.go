@@ -13,6 +13,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/stock"
 )
 
 // drop and claim are limited stock as a client decodes it.
@@ -419,7 +420,7 @@ func (a *api) expire(t testing.TB, d drop) {
 		UPDATE claims SET expires_at=expires_at-INTERVAL 1 HOUR, due_at=due_at-INTERVAL 1 HOUR
 		WHERE drop_id=?`, d.ID)
 	assert.NoError(t, err)
-	n, _, err := a.store.ExpireClaims(t.Context())
+	n, _, err := stock.New(a.store).ExpireClaims(t.Context())
 	assert.NoError(t, err)
 	assert.Equal(t, 1, n)
 }

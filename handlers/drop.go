@@ -106,7 +106,7 @@ func (s *Server) listDrops(c *fiber.Ctx) error {
 	return replyList(s, c, listing[models.Drop, dropJSON]{
 		name: "drops:post=" + strconv.FormatInt(postID, 10),
 		read: func(ctx context.Context, at position) ([]models.Drop, *models.ListKey, error) {
-			return all(s.store.DropsOfPost(ctx, postID, at.id(), at.limit))
+			return all(s.stock.DropsOfPost(ctx, postID, at.id(), at.limit))
 		},
 		key:  func(d *models.Drop) models.ListKey { return models.ListKey{ID: d.ID} },
 		show: together(func(drops []models.Drop) ([]dropJSON, error) { return s.dropsJSON(c, drops) }),
@@ -148,7 +148,7 @@ func (s *Server) createDrop(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	drop, err := s.store.CreateDrop(c.UserContext(), viewerID(c), post.ID, in)
+	drop, err := s.stock.CreateDrop(c.UserContext(), viewerID(c), post.ID, in)
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (s *Server) replyCreatedDrop(c *fiber.Ctx, d *models.Drop) error {
 
 // repeatDrop answers a repeated request to create a drop.
 func (s *Server) repeatDrop(c *fiber.Ctx) error {
-	drop, err := s.store.Drop(c.UserContext(), madeID(c))
+	drop, err := s.stock.Drop(c.UserContext(), madeID(c))
 	if err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func (s *Server) dropOfPath(c *fiber.Ctx) (*models.Drop, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.store.Drop(c.UserContext(), id)
+	return s.stock.Drop(c.UserContext(), id)
 }
 
 func (s *Server) readDrop(c *fiber.Ctx) error {
@@ -241,7 +241,7 @@ func (s *Server) editDrop(c *fiber.Ctx) error {
 	if err := in.Validate(); err != nil {
 		return err
 	}
-	if drop, err = s.store.UpdateDrop(c.UserContext(), viewerID(c), drop.ID, drop.Version, in); err != nil {
+	if drop, err = s.stock.UpdateDrop(c.UserContext(), viewerID(c), drop.ID, drop.Version, in); err != nil {
 		return err
 	}
 	s.applyDrop(c, drop.ID)
@@ -253,7 +253,7 @@ func (s *Server) closeDrop(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if drop, err = s.store.CloseDrop(c.UserContext(), viewerID(c), drop.ID); err != nil {
+	if drop, err = s.stock.CloseDrop(c.UserContext(), viewerID(c), drop.ID); err != nil {
 		return err
 	}
 	s.applyDrop(c, drop.ID)

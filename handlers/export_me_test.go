@@ -22,6 +22,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/privacy"
+	"likewise/models/stock"
 	"likewise/workers"
 )
 
@@ -128,7 +129,8 @@ func TestExportMe_hasAllOfTheUserAndNothingPrivateOfOthers(t *testing.T) {
 	a.must(t, 202, bob, "POST", pathOf(theirs)+"/revisions/0/redaction", obj{"reason": "It has Bob's secret."})
 	made := read[struct{ Token string }](t,
 		a.must(t, 201, ada, "POST", "/v1/me/tokens", obj{"name": "Ada's bot", "scopes": []string{"read", "write"}}))
-	drop, err := a.store.CreateDrop(t.Context(), ada.ID, p.ID, models.DropSettings{Title: "Ada's tickets", Stock: 3})
+	drop, err := stock.New(a.store).CreateDrop(t.Context(), ada.ID, p.ID, models.DropSettings{Title: "Ada's tickets",
+		Stock: 3})
 	if err != nil {
 		t.Fatal(err)
 	}

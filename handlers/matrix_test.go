@@ -22,6 +22,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/moderation"
+	"likewise/models/stock"
 )
 
 // caller sends the requests of a row of the matrix.
@@ -250,7 +251,7 @@ func (w *world) claim(by account, dropID int64) string {
 	// The id does not come from counters.IDs, which reserves ids in the background, while requests must change nothing.
 	shards := int64(w.store.Shards())
 	id := claimIDs.Add(1)*shards + dropID%shards
-	claim, _, err := w.store.ClaimDirect(w.t.Context(), dropID, by.ID, id)
+	claim, _, err := stock.New(w.store).ClaimDirect(w.t.Context(), dropID, by.ID, id)
 	if err != nil {
 		w.t.Fatal(err)
 	}

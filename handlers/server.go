@@ -40,6 +40,7 @@ import (
 	"likewise/models/moderation"
 	"likewise/models/privacy"
 	"likewise/models/reader"
+	"likewise/models/stock"
 	"likewise/models/webhooks"
 )
 
@@ -119,6 +120,7 @@ const (
 type Server struct {
 	app         *fiber.App
 	store       *db.DB
+	stock       *stock.Store
 	moderation  *moderation.Store
 	privacy     *privacy.Store
 	reader      *reader.Store
@@ -185,7 +187,7 @@ func New(c Config) (*Server, error) {
 		return nil, fmt.Errorf("handlers: Config.ReservedNames: %w", err)
 	}
 	s := &Server{
-		store: c.Store, moderation: moderation.New(c.Store), privacy: privacy.New(c.Store),
+		store: c.Store, stock: stock.New(c.Store), moderation: moderation.New(c.Store), privacy: privacy.New(c.Store),
 		reader: reader.New(c.Store), webhooks: webhooks.New(c.Store),
 		likes: likes.New(c.Store), gate: c.Likes, desk: c.Desk, now: c.Now, log: c.Logger, timeout: c.Timeout,
 		passwords: signin.NewPasswords(), cursors: cursors{c.Store.CursorKey()}, cors: cors{c.Origins, c.Local},

@@ -11,6 +11,7 @@ import (
 	"likewise/counters"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/stock"
 )
 
 // stock claims the stock of drops: directStock in MySQL, gatedStock behind the Redis gate. Its errors are those of
@@ -53,16 +54,16 @@ func (d *directStock) claim(ctx context.Context, dropID, userID int64) (*models.
 	if err != nil {
 		return nil, false, err
 	}
-	return d.store.ClaimDirect(ctx, dropID, userID, id)
+	return stock.New(d.store).ClaimDirect(ctx, dropID, userID, id)
 }
 
 func (d *directStock) giveBack(ctx context.Context, c *models.Claim) error {
-	_, err := d.store.ReturnDirect(ctx, c.UserID, c.ID)
+	_, err := stock.New(d.store).ReturnDirect(ctx, c.UserID, c.ID)
 	return err
 }
 
 func (d *directStock) claimByID(ctx context.Context, id int64) (*models.Claim, error) {
-	held, err := d.store.ClaimByID(ctx, id)
+	held, err := stock.New(d.store).ClaimByID(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +78,7 @@ func (d *directStock) states(ctx context.Context, viewer int64, drops []models.D
 	if viewer == 0 || len(drops) == 0 {
 		return states, nil
 	}
-	claims, err := d.store.ClaimsAmong(ctx, viewer, ids)
+	claims, err := stock.New(d.store).ClaimsAmong(ctx, viewer, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -258,7 +259,7 @@ func (g *gatedStock) states(ctx context.Context, viewer int64, drops []models.Dr
 }
 
 func (g *gatedStock) apply(ctx context.Context, dropID int64) error {
-	settings, err := g.store.SettingsToSend(ctx, dropID-1, 1)
+	settings, err := stock.New(g.store).SettingsToSend(ctx, dropID-1, 1)
 	if err != nil || len(settings) == 0 || settings[0].ID != dropID {
 		return err
 	}

@@ -101,7 +101,7 @@ func (s *Server) readDropCounts(
 	if len(ids) == 0 {
 		return nil
 	}
-	drops, err := s.store.Drops(ctx, ids)
+	drops, err := s.stock.Drops(ctx, ids)
 	if err != nil {
 		return err
 	}

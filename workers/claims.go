@@ -10,6 +10,7 @@ import (
 	"likewise/counters"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/stock"
 )
 
 // Releaser does what claims need as time passes. It ends those that were not confirmed in time, and warns the users of
@@ -20,7 +21,7 @@ import (
 // settings by their version. MySQL keeps what is left to do until the event of the gate is applied. So a Releaser may
 // be killed at any time, and several at once do some of the work twice.
 type Releaser struct {
-	store   *db.DB
+	store   *stock.Store
 	redis   *counters.Redis  // nil in direct mode
 	claims  *counters.Claims // nil in direct mode
 	metrics *Metrics
@@ -28,7 +29,7 @@ type Releaser struct {
 
 // NewReleaser returns a Releaser. In direct mode, r and claims are nil.
 func NewReleaser(store *db.DB, r *counters.Redis, claims *counters.Claims, m *Metrics) *Releaser {
-	return &Releaser{store: store, redis: r, claims: claims, metrics: m}
+	return &Releaser{store: stock.New(store), redis: r, claims: claims, metrics: m}
 }
 
 // Released counts what a run of a Releaser did.
@@ -158,7 +159,7 @@ func (r *Releaser) clearCold(ctx context.Context, done *Released, drops coldDrop
 		}
 	}
 	slices.SortFunc(targets, func(a, b models.Target) int { return int(a.ID - b.ID) })
-	targets, err := confirmCold(waiting, r.redis, r.store, targets)
+	targets, err := confirmCold(waiting, r.redis, r.store.DB, targets)
 	if err != nil {
 		return errors.Join(append(failures, fmt.Errorf("cold drops: %w", err))...)
 	}
@@ -229,7 +230,7 @@ func resendClaims(
 	}
 	var ended []models.LiveClaim
 	for after := (models.EndedClaim{DropID: dropID}); ; {
-		list, err := store.ClaimsToRelease(ctx, after, releasePage)
+		list, err := stock.New(store).ClaimsToRelease(ctx, after, releasePage)
 		if err != nil {
 			return resent, err
 		}
@@ -253,7 +254,7 @@ func reassertClaim(
 	event models.Event, at models.Position,
 ) error {
 	dropID, userID := event.ID, event.UserID
-	rows, err := store.ClaimsAmong(ctx, userID, []int64{dropID})
+	rows, err := stock.New(store).ClaimsAmong(ctx, userID, []int64{dropID})
 	if err != nil {
 		return err
 	}
@@ -278,5 +279,5 @@ func eachClaimDrift(
 	if err != nil {
 		return err
 	}
-	return store.CompareClaims(ctx, dropID, held, fn)
+	return stock.New(store).CompareClaims(ctx, dropID, held, fn)
 }

@@ -17,6 +17,7 @@ import (
 	"likewise/internal/servers"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/stock"
 )
 
 // shop is a pipeline with drops.
@@ -45,10 +46,10 @@ func (s *shop) customers(n int) (first int64) {
 	return first
 }
 
-func (s *shop) drop(stock, confirmWithin int64) *models.Drop {
+func (s *shop) drop(shares, confirmWithin int64) *models.Drop {
 	s.t.Helper()
-	d, err := s.store.CreateDrop(context.Background(), s.author.ID, s.post().ID,
-		models.DropSettings{Title: "Voucher", Stock: stock, ConfirmWithin: confirmWithin})
+	d, err := stock.New(s.store).CreateDrop(context.Background(), s.author.ID, s.post().ID,
+		models.DropSettings{Title: "Voucher", Stock: shares, ConfirmWithin: confirmWithin})
 	require.NoError(s.t, err)
 	return d
 }
@@ -89,7 +90,7 @@ func (s *shop) release() Released {
 // states returns the states of the claims to a drop, by user, after comparing its count with the rows.
 func (s *shop) states(dropID int64) map[int64]models.ClaimState {
 	s.t.Helper()
-	tally, ok, err := s.store.TallyDrop(context.Background(), dropID)
+	tally, ok, err := stock.New(s.store).TallyDrop(context.Background(), dropID)
 	require.NoError(s.t, err)
 	require.True(s.t, ok)
 	require.Empty(s.t, tally.Problem())
@@ -158,7 +159,7 @@ func TestReleaser_expiresOnce(t *testing.T) {
 		s.claim(drop.ID, user+i)
 	}
 	s.flush()
-	_, err := s.store.ConfirmClaim(t.Context(), user+2, s.held(drop.ID)[user+2])
+	_, err := stock.New(s.store).ConfirmClaim(t.Context(), user+2, s.held(drop.ID)[user+2])
 	require.NoError(t, err)
 	s.exec("UPDATE claims SET expires_at=NOW(3)-INTERVAL 1 SECOND, due_at=NOW(3)-INTERVAL 1 SECOND WHERE state=1")
 
@@ -209,7 +210,7 @@ func TestReleaser_confirmationOrExpiry(t *testing.T) {
 	for i := range int64(n) {
 		all.Go(func() {
 			for rand.IntN(20) > 0 {
-				_, err := s.store.ConfirmClaim(context.Background(), user+i, ids[user+i])
+				_, err := stock.New(s.store).ConfirmClaim(context.Background(), user+i, ids[user+i])
 				if confirmed[i] = err == nil; confirmed[i] || models.ErrorCode(err) == models.CodeTooLate {
 					return
 				}
@@ -255,7 +256,7 @@ func TestReleaser_loweredStockRejectsClaimsOnTheirWay(t *testing.T) {
 	}
 	settings := drop.Settings()
 	settings.Stock = 5
-	_, err := s.store.UpdateDrop(t.Context(), s.author.ID, drop.ID, drop.Version, settings)
+	_, err := stock.New(s.store).UpdateDrop(t.Context(), s.author.ID, drop.ID, drop.Version, settings)
 	require.NoError(t, err)
 	s.work()
 	s.flush()
@@ -302,7 +303,7 @@ func TestReleaser_clearsColdDrops(t *testing.T) {
 		WHERE user_id=?`, user)
 	settings := drop.Settings()
 	settings.Stock = 3
-	_, err = s.store.UpdateDrop(t.Context(), s.author.ID, drop.ID, drop.Version, settings)
+	_, err = stock.New(s.store).UpdateDrop(t.Context(), s.author.ID, drop.ID, drop.Version, settings)
 	require.NoError(t, err)
 	require.Equal(t, 1, s.count("SELECT COUNT(*) FROM drops WHERE unsent=1"))
 	// A process that loads the drop has read MySQL before.

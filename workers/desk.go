@@ -7,6 +7,7 @@ import (
 	"likewise/counters"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/stock"
 )
 
 // Desk inspects and repairs the pipeline for moderators' tools. It is safe for concurrent use.
@@ -78,5 +79,5 @@ func (d *Desk) VoidClaims(ctx context.Context, v models.ClaimVoid) (int, error) 
 			return 0, models.Unavailable("The claims on their way to the database have not arrived; try again.", err)
 		}
 	}
-	return d.store.VoidClaims(ctx, v)
+	return stock.New(d.store).VoidClaims(ctx, v)
 }

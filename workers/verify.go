@@ -13,6 +13,7 @@ import (
 	"likewise/models"
 	"likewise/models/db"
 	"likewise/models/likes"
+	"likewise/models/stock"
 )
 
 // Verification holds the results of a Verifier.
@@ -201,7 +202,7 @@ func (v *Verifier) Stretch(
 ) (sum Verification, next int64, err error) {
 	v.wait = askedWait
 	if kind == models.KindDrop {
-		list, err := v.store.TallyDropsOfShard(ctx, shard, after, limit)
+		list, err := stock.New(v.store.DB).TallyDropsOfShard(ctx, shard, after, limit)
 		if err != nil {
 			return sum, 0, err
 		}

@@ -6,12 +6,13 @@ import (
 
 	"likewise/counters"
 	"likewise/models"
+	"likewise/models/stock"
 )
 
 // verifyDrops compares all drops.
 func (v *Verifier) verifyDrops(ctx context.Context, sum *Verification) error {
 	for after := int64(0); ; {
-		list, err := v.store.TallyDrops(ctx, after, verifyPage)
+		list, err := stock.New(v.store.DB).TallyDrops(ctx, after, verifyPage)
 		if err != nil || len(list) == 0 {
 			return err
 		}
@@ -24,7 +25,7 @@ func (v *Verifier) verifyDrops(ctx context.Context, sum *Verification) error {
 
 // verifyOneDrop compares one drop, which may have no row.
 func (v *Verifier) verifyOneDrop(ctx context.Context, target models.Target, sum *Verification) error {
-	tally, exists, err := v.store.TallyDrop(ctx, target.ID)
+	tally, exists, err := stock.New(v.store.DB).TallyDrop(ctx, target.ID)
 	switch {
 	case err != nil:
 		return err
@@ -37,7 +38,7 @@ func (v *Verifier) verifyOneDrop(ctx context.Context, target models.Target, sum 
 // sampleDrops is Sample for drops.
 func (v *Verifier) sampleDrops(ctx context.Context, after int64, limit int) (Verification, int64, error) {
 	var sum Verification
-	list, err := v.store.TallyDrops(ctx, after, limit)
+	list, err := stock.New(v.store.DB).TallyDrops(ctx, after, limit)
 	if err != nil || len(list) == 0 {
 		return sum, 0, err
 	}
@@ -53,7 +54,7 @@ func (v *Verifier) verifyDropPage(ctx context.Context, list []models.DropTally, 
 		if tally.Problem() == "" {
 			continue
 		}
-		tally, exists, err := v.store.LockedDropTally(ctx, tally.ID)
+		tally, exists, err := stock.New(v.store.DB).LockedDropTally(ctx, tally.ID)
 		if err != nil {
 			return err
 		}
@@ -62,7 +63,10 @@ func (v *Verifier) verifyDropPage(ctx context.Context, list []models.DropTally, 
 			continue
 		}
 		target := models.Target{Kind: models.KindDrop, ID: tally.ID}
-		err = v.found(ctx, sum, target, problem, func() error { return v.store.RecountDrop(ctx, tally.ID) })
+		err = v.found(ctx, sum, target, problem, func() error {
+			return stock.New(v.store.DB).RecountDrop(ctx,
+				tally.ID)
+		})
 		if err != nil {
 			return err
 		}
@@ -116,11 +120,11 @@ func (v *gatedVerifier) compareDrop(
 	if err != nil {
 		return nil, err
 	}
-	stored, err := v.store.DropGate(ctx, []int64{target.ID}, 0)
+	stored, err := stock.New(v.store.DB).DropGate(ctx, []int64{target.ID}, 0)
 	if err != nil {
 		return nil, err
 	}
-	tally, exists, err := v.store.TallyDrop(ctx, target.ID)
+	tally, exists, err := stock.New(v.store.DB).TallyDrop(ctx, target.ID)
 	if err != nil || !exists {
 		return nil, err // verifyStrays reports it
 	}
@@ -178,7 +182,7 @@ func (v *gatedVerifier) resendClaims(ctx context.Context, dropID int64) error {
 // releaseEnded marks claims that MySQL has ended to be released by the job claims.
 func (v *gatedVerifier) releaseEnded(ctx context.Context, dropID int64, ended []models.ClaimDrift) error {
 	for _, d := range ended {
-		if _, err := v.store.ReleaseClaim(ctx, dropID, d.UserID, d.Gate); err != nil {
+		if _, err := stock.New(v.store.DB).ReleaseClaim(ctx, dropID, d.UserID, d.Gate); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"likewise/models"
+	"likewise/models/stock"
 )
 
 // verifyStrangers looks for likes of users who have no row. A repair unlikes in their name.
@@ -26,14 +27,14 @@ func (v *Verifier) verifyStrangers(ctx context.Context, kind models.TargetKind, 
 
 // verifyStrangeClaims looks for live claims of users who have no row. A repair ends them.
 func (v *Verifier) verifyStrangeClaims(ctx context.Context, sum *Verification) error {
-	claims, err := v.store.StrangeClaims(ctx, verifyPage)
+	claims, err := stock.New(v.store.DB).StrangeClaims(ctx, verifyPage)
 	if err != nil {
 		return err
 	}
 	for _, c := range claims {
 		problem := fmt.Sprintf("user %d has claim %d and does not exist", c.UserID, c.ID)
 		err := v.found(ctx, sum, models.Target{Kind: models.KindDrop, ID: c.DropID}, problem, func() error {
-			return v.store.EndStrangeClaim(ctx, c)
+			return stock.New(v.store.DB).EndStrangeClaim(ctx, c)
 		})
 		if err != nil {
 			return err

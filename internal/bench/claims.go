@@ -12,16 +12,17 @@ import (
 	"likewise/counters"
 	"likewise/internal/claimers"
 	"likewise/models"
+	"likewise/models/stock"
 )
 
 // createDrop creates a drop of a post of its own. Claims to it wait for a confirmation, so they notify nobody.
-func (s *site) createDrop(ctx context.Context, stock int64) (id int64, err error) {
+func (s *site) createDrop(ctx context.Context, shares int64) (id int64, err error) {
 	post, err := s.createPost(ctx)
 	if err != nil {
 		return 0, err
 	}
-	settings := models.DropSettings{Title: "Tickets", Stock: stock, ConfirmWithin: models.MaxConfirmWithin}
-	drop, err := s.store.CreateDrop(ctx, s.author.ID, post.ID, settings)
+	settings := models.DropSettings{Title: "Tickets", Stock: shares, ConfirmWithin: models.MaxConfirmWithin}
+	drop, err := stock.New(s.store).CreateDrop(ctx, s.author.ID, post.ID, settings)
 	if err != nil {
 		return 0, err
 	}

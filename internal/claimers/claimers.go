@@ -14,6 +14,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/stock"
 )
 
 // Claimer claims a share of a drop for a user. A user who has a claim keeps it.
@@ -34,7 +35,7 @@ type Direct struct{ Store *db.DB }
 
 // Claim calls ClaimDirect.
 func (w Direct) Claim(ctx context.Context, dropID, userID, id int64) error {
-	_, _, err := w.Store.ClaimDirect(ctx, dropID, userID, id)
+	_, _, err := stock.New(w.Store).ClaimDirect(ctx, dropID, userID, id)
 	if models.ErrorCode(err) == models.CodeSoldOut {
 		return ErrSoldOut
 	}

@@ -22,6 +22,7 @@ import (
 	"likewise/models"
 	"likewise/models/db"
 	"likewise/models/moderation"
+	"likewise/models/stock"
 )
 
 //go:embed sample.yaml
@@ -373,12 +374,12 @@ func (w *writer) sell(ctx context.Context) error {
 			continue
 		}
 		post := w.posts[int64(i+1)]
-		drops, err := w.Store.DropsOfPost(ctx, post, 0, 1)
+		drops, err := stock.New(w.Store).DropsOfPost(ctx, post, 0, 1)
 		if err != nil {
 			return err
 		}
 		if len(drops) == 0 {
-			d, err := w.Store.CreateDrop(ctx, w.users[p.By].ID, post, models.DropSettings{
+			d, err := stock.New(w.Store).CreateDrop(ctx, w.users[p.By].ID, post, models.DropSettings{
 				Title: p.Drop.Title, Stock: p.Drop.Stock,
 			})
 			if err != nil {

@@ -20,6 +20,7 @@ import (
 	"likewise/models/db"
 	"likewise/models/likes"
 	"likewise/models/moderation"
+	"likewise/models/stock"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -264,10 +265,10 @@ func TestCheckThenAct_ours(t *testing.T) {
 
 	direct := s.drop(t, 1)
 	require.NoError(t, s.store.StartLikes(t.Context(), models.LikesDirect))
-	_, taken, err := s.store.ClaimDirect(t.Context(), direct, ann, 1)
+	_, taken, err := stock.New(s.store).ClaimDirect(t.Context(), direct, ann, 1)
 	require.NoError(t, err)
 	require.True(t, taken)
-	_, _, err = s.store.ClaimDirect(t.Context(), direct, bob, 2)
+	_, _, err = stock.New(s.store).ClaimDirect(t.Context(), direct, bob, 2)
 	require.Equal(t, models.CodeSoldOut, models.ErrorCode(err), "in direct mode")
 }
 

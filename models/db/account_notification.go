@@ -101,9 +101,9 @@ func NotifyReporters(tx *Tx, caseID int64, at time.Time) error {
 	return nil
 }
 
-// notifyClaims notifies the users of claims, by their ids, that they are confirmed or rejected.
-func notifyClaims(tx *Tx, ids []int64, at time.Time) error {
-	for some := range slices.Chunk(ids, writtenClaims) {
+// NotifyClaims notifies the users of claims, by their ids, that they are confirmed or rejected.
+func NotifyClaims(tx *Tx, ids []int64, at time.Time) error {
+	for some := range slices.Chunk(ids, WrittenClaims) {
 		insert := `
 		INSERT INTO notifications (user_id, kind, post_id, claim_id, created_at)
 		SELECT c.user_id, IF(c.state=?, ?, ?), d.post_id, c.id, ?

@@ -267,7 +267,7 @@ func (s *DB) ChangePassword(
 // caller holds the lock of the user. Otherwise two transactions that end the same sessions would find them before, and
 // miss them after, the other one, and retry each other beyond maxAttempts.
 func EndSessions(tx *Tx, userID int64, which Conditions) ([][32]byte, error) {
-	where := which.clone() // the transaction may be retried
+	where := which.Clone() // the transaction may be retried
 	where.Add("user_id=?", userID)
 	query := `
 		SELECT token_hash

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/stock"
 )
 
 func newDirectSite(t testing.TB, users int) claimSite {
@@ -23,35 +24,35 @@ func TestClaimDirect_takesAndReturns(t *testing.T) {
 	t.Parallel()
 	l := newDirectSite(t, 3)
 	d := l.drop(models.DropSettings{Stock: 1})
-	c, taken, err := l.store.ClaimDirect(t.Context(), d.ID, l.users[0], 100)
+	c, taken, err := stock.New(l.store).ClaimDirect(t.Context(), d.ID, l.users[0], 100)
 	require.NoError(t, err)
 	assert.True(t, taken)
 	at := l.now.UTC()
 	want := models.Claim{ID: 100, DropID: d.ID, UserID: l.users[0], State: models.StateConfirmed, CreatedAt: at,
 		ConfirmedAt: &at}
 	assert.Equal(t, &want, c)
-	c, taken, err = l.store.ClaimDirect(t.Context(), d.ID, l.users[0], 101)
+	c, taken, err = stock.New(l.store).ClaimDirect(t.Context(), d.ID, l.users[0], 101)
 	require.NoError(t, err)
 	assert.False(t, taken)
 	assert.Equal(t, &want, c, "the claim that the user has")
-	_, _, err = l.store.ClaimDirect(t.Context(), d.ID, l.users[1], 102)
+	_, _, err = stock.New(l.store).ClaimDirect(t.Context(), d.ID, l.users[1], 102)
 	refusedAs(t, models.CodeSoldOut, err)
 	l.check()
 
-	_, err = l.store.ReturnDirect(t.Context(), l.users[1], 100)
+	_, err = stock.New(l.store).ReturnDirect(t.Context(), l.users[1], 100)
 	refusedAs(t, models.CodeNotFound, err)
 	for range 2 {
-		c, err = l.store.ReturnDirect(t.Context(), l.users[0], 100)
+		c, err = stock.New(l.store).ReturnDirect(t.Context(), l.users[0], 100)
 		require.NoError(t, err)
 		assert.Equal(t, models.StateReturned, c.State)
 	}
 	assert.Zero(t, l.claimed(d.ID))
 	for i, user := range []int64{l.users[0], l.users[1]} {
 		id := int64(103 + i)
-		_, taken, err = l.store.ClaimDirect(t.Context(), d.ID, user, id)
+		_, taken, err = stock.New(l.store).ClaimDirect(t.Context(), d.ID, user, id)
 		require.NoError(t, err)
 		assert.True(t, taken)
-		_, err = l.store.ReturnDirect(t.Context(), user, id)
+		_, err = stock.New(l.store).ReturnDirect(t.Context(), user, id)
 		require.NoError(t, err)
 	}
 	assert.Equal(t, "103 returned", l.row(d.ID, l.users[0]), "the row has the later claim")
@@ -65,7 +66,7 @@ func TestClaimDirect_inItsTime(t *testing.T) {
 	begins, ends := l.now.Add(time.Minute), l.now.Add(2*time.Minute)
 	d := l.drop(models.DropSettings{Stock: 1, BeginsAt: &begins, EndsAt: &ends, ConfirmWithin: 60})
 	claim := func(user int, id int64) error {
-		_, _, err := l.store.ClaimDirect(t.Context(), d.ID, l.users[user], id)
+		_, _, err := stock.New(l.store).ClaimDirect(t.Context(), d.ID, l.users[user], id)
 		return err
 	}
 	refusedAs(t, models.CodeNotStarted, claim(0, 100))
@@ -74,32 +75,35 @@ func TestClaimDirect_inItsTime(t *testing.T) {
 	assert.Equal(t, "100 reserved", l.row(d.ID, l.users[0]))
 	*l.now = ends
 	refusedAs(t, models.CodeEnded, claim(1, 101))
-	_, err := l.store.ReturnDirect(t.Context(), l.users[0], 100)
+	_, err := stock.New(l.store).ReturnDirect(t.Context(), l.users[0], 100)
 	refusedAs(t, models.CodeEnded, err)
 
-	expired, _, err := l.store.ExpireClaims(t.Context())
+	expired, _, err := stock.New(l.store).ExpireClaims(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, 1, expired)
 	assert.Equal(t, "100 expired", l.row(d.ID, l.users[0]), "without a gate, there is nothing to release")
-	_, err = l.store.ReturnDirect(t.Context(), l.users[0], 100)
+	_, err = stock.New(l.store).ReturnDirect(t.Context(), l.users[0], 100)
 	refusedAs(t, models.CodeConflict, err)
 
 	open := l.drop(models.DropSettings{Stock: 1})
-	_, err = l.store.CloseDrop(t.Context(), l.post.Author.ID, open.ID)
+	_, err = stock.New(l.store).CloseDrop(t.Context(), l.post.Author.ID, open.ID)
 	require.NoError(t, err)
-	_, _, err = l.store.ClaimDirect(t.Context(), open.ID, l.users[0], 102)
+	_, _, err = stock.New(l.store).ClaimDirect(t.Context(), open.ID, l.users[0], 102)
 	refusedAs(t, models.CodeEnded, err)
-	_, _, err = l.store.ClaimDirect(t.Context(), 999, l.users[0], 102)
+	_, _, err = stock.New(l.store).ClaimDirect(t.Context(), 999, l.users[0], 102)
 	refusedAs(t, models.CodeNotFound, err)
 	require.NoError(t, l.store.DeletePost(t.Context(), 0, l.post.ID))
-	_, _, err = l.store.ClaimDirect(t.Context(), open.ID, l.users[0], 102)
+	_, _, err = stock.New(l.store).ClaimDirect(t.Context(), open.ID, l.users[0], 102)
 	refusedAs(t, models.CodeNotFound, err)
 
 	require.NoError(t, l.store.SwitchLikes(t.Context(), models.LikesGated))
 	refusedAs(t, models.CodeUnavailable, claim(0, 103))
-	_, err = l.store.ReturnDirect(t.Context(), l.users[0], 100)
+	_, err = stock.New(l.store).ReturnDirect(t.Context(), l.users[0], 100)
 	refusedAs(t, models.CodeUnavailable, err)
-	_, err = l.store.ClearCold(t.Context(), models.ColdDrop{ID: d.ID}, func() (bool, error) { return true, nil })
+	_, err = stock.New(l.store).ClearCold(t.Context(), models.ColdDrop{ID: d.ID}, func() (bool, error) {
+		return true,
+			nil
+	})
 	refusedAs(t, models.CodeUnavailable, err)
 }
 
@@ -112,14 +116,14 @@ func TestClaimDirect_countsExactlyUnderLoad(t *testing.T) {
 	for i, user := range append(l.users, l.users...) {
 		all.Go(func() {
 			for n := range 15 {
-				c, _, err := l.store.ClaimDirect(context.Background(), d.ID, user, int64(1000*(i+1)+n))
+				c, _, err := stock.New(l.store).ClaimDirect(context.Background(), d.ID, user, int64(1000*(i+1)+n))
 				if err != nil {
 					if models.ErrorCode(err) != models.CodeSoldOut {
 						t.Error(err)
 					}
 					continue
 				}
-				if _, err := l.store.ReturnDirect(context.Background(), user, c.ID); err != nil &&
+				if _, err := stock.New(l.store).ReturnDirect(context.Background(), user, c.ID); err != nil &&
 					models.ErrorCode(err) != models.CodeNotFound { // the other device has made a later claim
 					t.Error(err)
 				}

@@ -19,6 +19,7 @@ import (
 	"likewise/models/likes"
 	"likewise/models/moderation"
 	"likewise/models/privacy"
+	"likewise/models/stock"
 	"likewise/models/webhooks"
 )
 
@@ -63,7 +64,7 @@ func (l claimSite) drop(settings models.DropSettings) *models.Drop {
 	if settings.Title == "" {
 		settings.Title = "Tickets"
 	}
-	d, err := l.store.CreateDrop(context.Background(), l.post.Author.ID, l.post.ID, settings)
+	d, err := stock.New(l.store).CreateDrop(context.Background(), l.post.Author.ID, l.post.ID, settings)
 	require.NoError(l.t, err)
 	return d
 }
@@ -77,7 +78,7 @@ func (l claimSite) moderator(name string) int64 {
 
 func (l claimSite) toRelease() []models.EndedClaim {
 	l.t.Helper()
-	list, err := l.store.ClaimsToRelease(context.Background(), models.EndedClaim{}, 100)
+	list, err := stock.New(l.store).ClaimsToRelease(context.Background(), models.EndedClaim{}, 100)
 	require.NoError(l.t, err)
 	return list
 }
@@ -98,49 +99,49 @@ func TestDrop_isMadeByTheAuthorOrAModerator(t *testing.T) {
 	assert.EqualValues(t, 1, d.Version)
 	assert.EqualValues(t, 5, d.Remaining())
 	assert.Equal(t, "ada", d.Author.Username)
-	read, err := l.store.Drop(t.Context(), d.ID)
+	read, err := stock.New(l.store).Drop(t.Context(), d.ID)
 	require.NoError(t, err)
 	assert.Equal(t, d, read)
 	log := func() int { return count(t, l.store, "SELECT COUNT(*) FROM moderation_log WHERE target_type='drop'") }
 	assert.Zero(t, log())
 
 	stranger, moderator := l.users[0], l.moderator("mod")
-	_, err = l.store.CreateDrop(t.Context(), stranger, l.post.ID, settings)
+	_, err = stock.New(l.store).CreateDrop(t.Context(), stranger, l.post.ID, settings)
 	refusedAs(t, models.CodeForbidden, err)
-	_, err = l.store.UpdateDrop(t.Context(), stranger, d.ID, 1, settings)
+	_, err = stock.New(l.store).UpdateDrop(t.Context(), stranger, d.ID, 1, settings)
 	refusedAs(t, models.CodeForbidden, err)
-	_, err = l.store.CloseDrop(t.Context(), stranger, d.ID)
+	_, err = stock.New(l.store).CloseDrop(t.Context(), stranger, d.ID)
 	refusedAs(t, models.CodeForbidden, err)
-	second, err := l.store.CreateDrop(t.Context(), moderator, l.post.ID, settings)
+	second, err := stock.New(l.store).CreateDrop(t.Context(), moderator, l.post.ID, settings)
 	require.NoError(t, err)
 	assert.Equal(t, "mod", second.Author.Username)
-	_, err = l.store.CloseDrop(t.Context(), moderator, d.ID)
+	_, err = stock.New(l.store).CloseDrop(t.Context(), moderator, d.ID)
 	require.NoError(t, err)
 	assert.Equal(t, 2, log())
 
 	l.exec("UPDATE posts SET locked=1")
-	_, err = l.store.CreateDrop(t.Context(), l.post.Author.ID, l.post.ID, settings)
+	_, err = stock.New(l.store).CreateDrop(t.Context(), l.post.Author.ID, l.post.ID, settings)
 	refusedAs(t, models.CodeLocked, err)
-	_, err = l.store.CreateDrop(t.Context(), moderator, l.post.ID, settings)
+	_, err = stock.New(l.store).CreateDrop(t.Context(), moderator, l.post.ID, settings)
 	require.NoError(t, err)
 
-	_, err = l.store.CreateDrop(t.Context(), moderator, 999, settings)
+	_, err = stock.New(l.store).CreateDrop(t.Context(), moderator, 999, settings)
 	refusedAs(t, models.CodeNotFound, err)
-	_, err = l.store.UpdateDrop(t.Context(), moderator, 999, 1, settings)
+	_, err = stock.New(l.store).UpdateDrop(t.Context(), moderator, 999, 1, settings)
 	refusedAs(t, models.CodeNotFound, err)
 	for range models.MaxDrops - 3 {
 		insertDrop(t, l.store, l.post, 1, 0)
 	}
-	_, err = l.store.CreateDrop(t.Context(), moderator, l.post.ID, settings)
+	_, err = stock.New(l.store).CreateDrop(t.Context(), moderator, l.post.ID, settings)
 	refusedAs(t, models.CodeConflict, err)
 
-	list, err := l.store.DropsOfPost(t.Context(), l.post.ID, 0, 2)
+	list, err := stock.New(l.store).DropsOfPost(t.Context(), l.post.ID, 0, 2)
 	require.NoError(t, err)
-	more, err := l.store.DropsOfPost(t.Context(), l.post.ID, list[1].ID, 1000)
+	more, err := stock.New(l.store).DropsOfPost(t.Context(), l.post.ID, list[1].ID, 1000)
 	require.NoError(t, err)
 	assert.Len(t, append(list, more...), models.MaxDrops)
 	assert.Equal(t, d.ID, more[len(more)-1].ID)
-	_, err = l.store.DropsOfPost(t.Context(), 999, 0, 2)
+	_, err = stock.New(l.store).DropsOfPost(t.Context(), 999, 0, 2)
 	refusedAs(t, models.CodeNotFound, err)
 }
 
@@ -175,38 +176,38 @@ func TestUpdateDrop_keepsTheStockAboveTheClaims(t *testing.T) {
 	l.apply(l.take(d.ID, l.users[0], 100), l.take(d.ID, l.users[1], 101))
 	settings := d.Settings()
 	settings.Stock = 1
-	_, err := l.store.UpdateDrop(t.Context(), l.post.Author.ID, d.ID, 1, settings)
+	_, err := stock.New(l.store).UpdateDrop(t.Context(), l.post.Author.ID, d.ID, 1, settings)
 	refusedAs(t, models.CodeConflict, err)
 	settings.Stock = 2
-	changed, err := l.store.UpdateDrop(t.Context(), l.post.Author.ID, d.ID, 1, settings)
+	changed, err := stock.New(l.store).UpdateDrop(t.Context(), l.post.Author.ID, d.ID, 1, settings)
 	require.NoError(t, err)
 	assert.EqualValues(t, 2, changed.Version)
 	assert.Zero(t, changed.Remaining())
-	_, err = l.store.UpdateDrop(t.Context(), l.post.Author.ID, d.ID, 1, settings)
+	_, err = stock.New(l.store).UpdateDrop(t.Context(), l.post.Author.ID, d.ID, 1, settings)
 	refusedAs(t, models.CodePrecondition, err)
-	same, err := l.store.UpdateDrop(t.Context(), l.post.Author.ID, d.ID, 2, settings)
+	same, err := stock.New(l.store).UpdateDrop(t.Context(), l.post.Author.ID, d.ID, 2, settings)
 	require.NoError(t, err)
 	assert.EqualValues(t, 2, same.Version, "nothing changed")
 
-	send, err := l.store.SettingsToSend(t.Context(), 0, 10)
+	send, err := stock.New(l.store).SettingsToSend(t.Context(), 0, 10)
 	require.NoError(t, err)
 	assert.Equal(t, []models.GateDrop{{ID: d.ID, Stock: 2, Version: 2, Claimed: 2}}, send)
 	l.apply(models.DropEvent(d.ID, 2, *l.now), l.take(d.ID, l.users[2], 102))
-	send, err = l.store.SettingsToSend(t.Context(), 0, 10)
+	send, err = stock.New(l.store).SettingsToSend(t.Context(), 0, 10)
 	require.NoError(t, err)
 	assert.Empty(t, send)
 	assert.Equal(t, "102 rejected stock_lowered release", l.row(d.ID, l.users[2]))
 
-	closed, err := l.store.CloseDrop(t.Context(), l.post.Author.ID, d.ID)
+	closed, err := stock.New(l.store).CloseDrop(t.Context(), l.post.Author.ID, d.ID)
 	require.NoError(t, err)
 	assert.Equal(t, l.now.UTC(), *closed.ClosedAt)
-	again, err := l.store.CloseDrop(t.Context(), l.post.Author.ID, d.ID)
+	again, err := stock.New(l.store).CloseDrop(t.Context(), l.post.Author.ID, d.ID)
 	require.NoError(t, err)
 	assert.Equal(t, closed, again)
 	settings.Stock = 9
-	_, err = l.store.UpdateDrop(t.Context(), l.post.Author.ID, d.ID, 3, settings)
+	_, err = stock.New(l.store).UpdateDrop(t.Context(), l.post.Author.ID, d.ID, 3, settings)
 	refusedAs(t, models.CodeConflict, err)
-	send, err = l.store.SettingsToSend(t.Context(), 0, 10)
+	send, err = stock.New(l.store).SettingsToSend(t.Context(), 0, 10)
 	require.NoError(t, err)
 	require.Len(t, send, 1)
 	assert.Equal(t, time.UnixMilli(1).UTC(), *send[0].Ends, "on every clock")
@@ -226,21 +227,21 @@ func TestDeletePost_recordsTheClosingsOfItsDrops(t *testing.T) {
 		targets = append(targets, c.Target)
 	}
 	assert.Equal(t, []models.Target{{Kind: models.KindPost, ID: l.post.ID}, one.Target(), two.Target()}, targets)
-	_, err = l.store.Drop(t.Context(), one.ID)
+	_, err = stock.New(l.store).Drop(t.Context(), one.ID)
 	refusedAs(t, models.CodeNotFound, err)
-	_, err = l.store.CloseDrop(t.Context(), l.post.Author.ID, one.ID)
+	_, err = stock.New(l.store).CloseDrop(t.Context(), l.post.Author.ID, one.ID)
 	refusedAs(t, models.CodeNotFound, err)
-	_, err = l.store.DropsOfPost(t.Context(), l.post.ID, 0, 10)
+	_, err = stock.New(l.store).DropsOfPost(t.Context(), l.post.ID, 0, 10)
 	refusedAs(t, models.CodeNotFound, err)
-	send, err := l.store.SettingsToSend(t.Context(), 0, 10)
+	send, err := stock.New(l.store).SettingsToSend(t.Context(), 0, 10)
 	require.NoError(t, err)
 	assert.Empty(t, send)
 
 	_, err = l.store.RestorePost(t.Context(), l.post.Author.ID, l.post.ID)
 	require.NoError(t, err)
-	_, err = l.store.Drop(t.Context(), one.ID)
+	_, err = stock.New(l.store).Drop(t.Context(), one.ID)
 	require.NoError(t, err)
-	send, err = l.store.SettingsToSend(t.Context(), 0, 10)
+	send, err = stock.New(l.store).SettingsToSend(t.Context(), 0, 10)
 	require.NoError(t, err)
 	assert.Len(t, send, 2)
 }
@@ -270,28 +271,28 @@ func TestClaims_lists(t *testing.T) {
 		}
 		return ids
 	}
-	assert.Equal(t, []int64{103, 100}, ids(l.store.Claims(t.Context(), l.users[0], 0, 10)))
-	assert.Equal(t, []int64{103}, ids(l.store.Claims(t.Context(), l.users[0], 0, 1)))
-	assert.Equal(t, []int64{100}, ids(l.store.Claims(t.Context(), l.users[0], 103, 10)))
-	assert.Empty(t, ids(l.store.Claims(t.Context(), l.users[2], 0, 10)))
-	of, err := l.store.ClaimsOfDrop(t.Context(), b.ID, 0, 10)
+	assert.Equal(t, []int64{103, 100}, ids(stock.New(l.store).Claims(t.Context(), l.users[0], 0, 10)))
+	assert.Equal(t, []int64{103}, ids(stock.New(l.store).Claims(t.Context(), l.users[0], 0, 1)))
+	assert.Equal(t, []int64{100}, ids(stock.New(l.store).Claims(t.Context(), l.users[0], 103, 10)))
+	assert.Empty(t, ids(stock.New(l.store).Claims(t.Context(), l.users[2], 0, 10)))
+	of, err := stock.New(l.store).ClaimsOfDrop(t.Context(), b.ID, 0, 10)
 	require.NoError(t, err)
 	require.Len(t, of, 2)
 	assert.Equal(t, "user0 reserved, user1 returned", fmt.Sprintf("%s %s, %s %s", of[0].User.Username, of[0].State,
 		of[1].User.Username, of[1].State))
-	among, err := l.store.ClaimsAmong(t.Context(), l.users[1], []int64{a.ID, b.ID, 999})
+	among, err := stock.New(l.store).ClaimsAmong(t.Context(), l.users[1], []int64{a.ID, b.ID, 999})
 	require.NoError(t, err)
 	assert.Len(t, among, 2)
 	assert.Equal(t, models.StateReturned, among[b.ID].State)
-	one, err := l.store.ClaimByID(t.Context(), 103)
+	one, err := stock.New(l.store).ClaimByID(t.Context(), 103)
 	require.NoError(t, err)
 	assert.Equal(t, "Tickets", one.DropTitle)
 	assert.Equal(t, l.post.ID, one.PostID)
 	assert.Equal(t, l.now.Add(10*time.Minute).UTC(), *one.ExpiresAt)
-	_, err = l.store.ClaimByID(t.Context(), 999)
+	_, err = stock.New(l.store).ClaimByID(t.Context(), 999)
 	refusedAs(t, models.CodeNotFound, err)
 	require.NoError(t, l.store.DeletePost(t.Context(), 0, l.post.ID))
-	one, err = l.store.ClaimByID(t.Context(), 103)
+	one, err = stock.New(l.store).ClaimByID(t.Context(), 103)
 	require.NoError(t, err)
 	assert.Empty(t, one.DropTitle)
 
@@ -311,25 +312,25 @@ func TestConfirmClaim_inTimeAndOnce(t *testing.T) {
 	l := newClaimSite(t, 3)
 	d := l.drop(models.DropSettings{Stock: 3, ConfirmWithin: 60})
 	l.apply(l.take(d.ID, l.users[0], 100), l.take(d.ID, l.users[1], 101), l.take(d.ID, l.users[2], 102))
-	_, err := l.store.ConfirmClaim(t.Context(), l.users[1], 100)
+	_, err := stock.New(l.store).ConfirmClaim(t.Context(), l.users[1], 100)
 	refusedAs(t, models.CodeNotFound, err)
 	for range 2 {
-		c, err := l.store.ConfirmClaim(t.Context(), l.users[0], 100)
+		c, err := stock.New(l.store).ConfirmClaim(t.Context(), l.users[0], 100)
 		require.NoError(t, err)
 		assert.Equal(t, models.StateConfirmed, c.State)
 	}
 	assert.Equal(t, []string{"claim_confirmed 100"}, l.notified(l.users[0]))
 	l.apply(l.back(d.ID, l.users[2], 102))
-	_, err = l.store.ConfirmClaim(t.Context(), l.users[2], 102)
+	_, err = stock.New(l.store).ConfirmClaim(t.Context(), l.users[2], 102)
 	refusedAs(t, models.CodeConflict, err)
 
 	*l.now = l.now.Add(time.Minute)
-	_, err = l.store.ConfirmClaim(t.Context(), l.users[1], 101)
+	_, err = stock.New(l.store).ConfirmClaim(t.Context(), l.users[1], 101)
 	refusedAs(t, models.CodeTooLate, err)
-	expired, _, err := l.store.ExpireClaims(t.Context())
+	expired, _, err := stock.New(l.store).ExpireClaims(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, 1, expired, "the confirmed one stays")
-	_, err = l.store.ConfirmClaim(t.Context(), l.users[1], 101)
+	_, err = stock.New(l.store).ConfirmClaim(t.Context(), l.users[1], 101)
 	refusedAs(t, models.CodeTooLate, err)
 	assert.Equal(t, "101 expired release", l.row(d.ID, l.users[1]))
 	assert.Equal(t, 1, l.claimed(d.ID))
@@ -354,22 +355,22 @@ func TestClaims_expireByTheClockOfRedis(t *testing.T) {
 	require.NoError(t, err)
 	defer cron.Close()
 	cron.UseLikeClock(clock)
-	expired, _, err := cron.ExpireClaims(t.Context())
+	expired, _, err := stock.New(cron).ExpireClaims(t.Context())
 	require.NoError(t, err)
 	assert.Zero(t, expired, "the clock of the cron is ahead")
 
 	*l.now = accepted.Add(20 * time.Hour)
-	_, err = l.store.ConfirmClaim(t.Context(), l.users[0], 100)
+	_, err = stock.New(l.store).ConfirmClaim(t.Context(), l.users[0], 100)
 	require.NoError(t, err, "the clock of the API is ahead")
 	*l.now, onRedis = accepted.Add(-20*time.Hour), accepted.Add(time.Minute)
-	_, err = l.store.ConfirmClaim(t.Context(), l.users[1], 101)
+	_, err = stock.New(l.store).ConfirmClaim(t.Context(), l.users[1], 101)
 	refusedAs(t, models.CodeTooLate, err)
 
 	onRedis, failure = accepted, io.EOF
 	*l.now = accepted.Add(time.Minute)
-	_, err = l.store.ConfirmClaim(t.Context(), l.users[1], 101)
+	_, err = stock.New(l.store).ConfirmClaim(t.Context(), l.users[1], 101)
 	refusedAs(t, models.CodeTooLate, err)
-	expired, _, err = l.store.ExpireClaims(t.Context())
+	expired, _, err = stock.New(l.store).ExpireClaims(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, 1, expired, "Redis does not answer")
 	l.check()
@@ -402,7 +403,7 @@ func TestExpireClaims_eachOnce(t *testing.T) {
 	for range 3 {
 		all.Go(func() {
 			<-some
-			n, _, err := late.ExpireClaims(context.Background())
+			n, _, err := stock.New(late).ExpireClaims(context.Background())
 			assert.NoError(t, err)
 			mu.Lock()
 			defer mu.Unlock()
@@ -414,7 +415,7 @@ func TestExpireClaims_eachOnce(t *testing.T) {
 			if i >= users/2 {
 				<-some
 			}
-			_, err := l.store.ConfirmClaim(context.Background(), user, int64(100+i))
+			_, err := stock.New(l.store).ConfirmClaim(context.Background(), user, int64(100+i))
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
@@ -427,7 +428,7 @@ func TestExpireClaims_eachOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	n, _, err := late.ExpireClaims(t.Context())
+	n, _, err := stock.New(late).ExpireClaims(t.Context())
 	require.NoError(t, err)
 	assert.Zero(t, n)
 	t.Logf("%d confirmed, %d expired", confirmed, expired)
@@ -446,7 +447,7 @@ func TestExpireClaims_warnsOnce(t *testing.T) {
 	step := func(after time.Duration, expired, warned int) {
 		t.Helper()
 		*l.now = past.Add(time.Hour + after)
-		e, w, err := l.store.ExpireClaims(t.Context())
+		e, w, err := stock.New(l.store).ExpireClaims(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, []int{expired, warned}, []int{e, w}, "after %v", after)
 	}
@@ -454,7 +455,7 @@ func TestExpireClaims_warnsOnce(t *testing.T) {
 	step(450*time.Second, 0, 2)
 	step(8*time.Minute, 0, 0)
 	assert.Equal(t, []string{"claim_expiring 100"}, l.notified(l.users[0]))
-	_, err := l.store.ConfirmClaim(t.Context(), l.users[0], 100)
+	_, err := stock.New(l.store).ConfirmClaim(t.Context(), l.users[0], 100)
 	require.NoError(t, err)
 	step(10*time.Minute, 1, 0)
 	step(20*time.Minute, 0, 0)
@@ -478,17 +479,18 @@ func TestVoidClaims_ofAUser(t *testing.T) {
 	l.apply(events...)
 	moderator := l.moderator("mod")
 	void := models.ClaimVoid{ActorID: moderator, UserID: l.users[0], DropID: a.ID, Reason: "bots"}
-	_, err := l.store.VoidClaims(t.Context(), models.ClaimVoid{ActorID: l.users[1], UserID: l.users[0], Reason: "x"})
+	_, err := stock.New(l.store).VoidClaims(t.Context(), models.ClaimVoid{ActorID: l.users[1], UserID: l.users[0],
+		Reason: "x"})
 	refusedAs(t, models.CodeForbidden, err)
-	_, err = l.store.VoidClaims(t.Context(), models.ClaimVoid{ActorID: moderator, UserID: l.users[0]})
+	_, err = stock.New(l.store).VoidClaims(t.Context(), models.ClaimVoid{ActorID: moderator, UserID: l.users[0]})
 	refusedAs(t, models.CodeInvalid, err)
-	_, err = l.store.VoidClaims(t.Context(), models.ClaimVoid{ActorID: moderator, UserID: 999, Reason: "x"})
+	_, err = stock.New(l.store).VoidClaims(t.Context(), models.ClaimVoid{ActorID: moderator, UserID: 999, Reason: "x"})
 	refusedAs(t, models.CodeNotFound, err)
-	n, err := l.store.VoidClaims(t.Context(), void)
+	n, err := stock.New(l.store).VoidClaims(t.Context(), void)
 	require.NoError(t, err)
 	assert.Equal(t, 1, n)
 	void.DropID = 0
-	n, err = l.store.VoidClaims(t.Context(), void)
+	n, err = stock.New(l.store).VoidClaims(t.Context(), void)
 	require.NoError(t, err)
 	assert.Equal(t, 1, n)
 	assert.Equal(t, "100 voided moderator release", l.row(a.ID, l.users[0]))
@@ -499,7 +501,7 @@ func TestVoidClaims_ofAUser(t *testing.T) {
 	assert.Equal(t, 2, count(t, l.store, "SELECT COUNT(*) FROM moderation_log WHERE action='user.void_claims'"))
 	assert.Equal(t, []models.EndedClaim{{DropID: a.ID, UserID: l.users[0], ID: 100}, {DropID: b.ID, UserID: l.users[0],
 		ID: 110}}, l.toRelease())
-	rest, err := l.store.ClaimsToRelease(t.Context(), l.toRelease()[0], 10)
+	rest, err := stock.New(l.store).ClaimsToRelease(t.Context(), l.toRelease()[0], 10)
 	require.NoError(t, err)
 	assert.Equal(t, l.toRelease()[1:], rest)
 
@@ -508,14 +510,14 @@ func TestVoidClaims_ofAUser(t *testing.T) {
 	assert.Equal(t, "100 voided moderator", l.row(a.ID, l.users[0]))
 	l.exec("UPDATE drops SET version=7")
 	cold := models.ColdDrop{ID: b.ID, Version: 7, Claims: l.toRelease()}
-	done, err := l.store.ClearCold(t.Context(), cold, func() (bool, error) { return false, nil })
+	done, err := stock.New(l.store).ClearCold(t.Context(), cold, func() (bool, error) { return false, nil })
 	require.NoError(t, err)
 	assert.False(t, done)
 	assert.Len(t, l.toRelease(), 1, "it is warm")
-	_, err = l.store.ClearCold(t.Context(), cold, func() (bool, error) { return true, assert.AnError })
+	_, err = stock.New(l.store).ClearCold(t.Context(), cold, func() (bool, error) { return true, assert.AnError })
 	require.ErrorIs(t, err, assert.AnError)
 	assert.Len(t, l.toRelease(), 1)
-	done, err = l.store.ClearCold(t.Context(), cold, func() (bool, error) {
+	done, err = stock.New(l.store).ClearCold(t.Context(), cold, func() (bool, error) {
 		conn, err := l.store.Pool().Conn(t.Context())
 		require.NoError(t, err)
 		defer conn.Close()
@@ -528,7 +530,7 @@ func TestVoidClaims_ofAUser(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, done)
 	assert.Empty(t, l.toRelease())
-	send, err := l.store.SettingsToSend(t.Context(), 0, 10)
+	send, err := stock.New(l.store).SettingsToSend(t.Context(), 0, 10)
 	require.NoError(t, err)
 	require.Len(t, send, 1)
 	assert.Equal(t, a.ID, send[0].ID)
@@ -542,7 +544,7 @@ func TestClearCold_leavesWhatCameLater(t *testing.T) {
 	l.apply(l.take(d.ID, l.users[0], 100), l.take(d.ID, l.users[1], 101), l.take(d.ID, l.users[2], 102))
 	void := models.ClaimVoid{ActorID: l.moderator("mod"), DropID: d.ID, Reason: "Bought."}
 	for _, void.UserID = range l.users[:2] {
-		_, err := l.store.VoidClaims(t.Context(), void)
+		_, err := stock.New(l.store).VoidClaims(t.Context(), void)
 		require.NoError(t, err)
 	}
 	l.exec("UPDATE drops SET version=2")
@@ -550,16 +552,16 @@ func TestClearCold_leavesWhatCameLater(t *testing.T) {
 	// One of the claims was released and its user has another, which is voided, too. The settings change again.
 	l.apply(l.back(d.ID, l.users[0], 100), l.take(d.ID, l.users[0], 103))
 	for _, void.UserID = range []int64{l.users[0], l.users[2]} {
-		_, err := l.store.VoidClaims(t.Context(), void)
+		_, err := stock.New(l.store).VoidClaims(t.Context(), void)
 		require.NoError(t, err)
 	}
 	l.exec("UPDATE drops SET version=3")
-	done, err := l.store.ClearCold(t.Context(), found, func() (bool, error) { return true, nil })
+	done, err := stock.New(l.store).ClearCold(t.Context(), found, func() (bool, error) { return true, nil })
 	require.NoError(t, err)
 	assert.True(t, done)
 	assert.Equal(t, []models.EndedClaim{{DropID: d.ID, UserID: l.users[0], ID: 103}, {DropID: d.ID, UserID: l.users[2],
 		ID: 102}}, l.toRelease())
-	send, err := l.store.SettingsToSend(t.Context(), 0, 10)
+	send, err := stock.New(l.store).SettingsToSend(t.Context(), 0, 10)
 	require.NoError(t, err)
 	assert.Len(t, send, 1)
 	assert.Equal(t, 2, count(t, l.store, "SELECT sent_version FROM drops"))

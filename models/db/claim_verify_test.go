@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/stock"
 )
 
 func TestTallyDrop_findsAndRepairsACountThatIsOff(t *testing.T) {
@@ -18,10 +19,10 @@ func TestTallyDrop_findsAndRepairsACountThatIsOff(t *testing.T) {
 	l.apply(l.take(d.ID, l.users[0], 100), l.take(d.ID, l.users[1], 101))
 	problem := func() string {
 		t.Helper()
-		tally, ok, err := l.store.TallyDrop(t.Context(), d.ID)
+		tally, ok, err := stock.New(l.store).TallyDrop(t.Context(), d.ID)
 		require.NoError(t, err)
 		require.True(t, ok)
-		list, err := l.store.TallyDrops(t.Context(), 0, 10)
+		list, err := stock.New(l.store).TallyDrops(t.Context(), 0, 10)
 		require.NoError(t, err)
 		require.Equal(t, []models.DropTally{tally}, list)
 		return tally.Problem()
@@ -29,7 +30,7 @@ func TestTallyDrop_findsAndRepairsACountThatIsOff(t *testing.T) {
 	assert.Empty(t, problem())
 	l.exec("UPDATE drops SET claimed=3")
 	assert.Equal(t, "claimed is 3 and there are 2 live claims", problem())
-	require.NoError(t, l.store.RecountDrop(t.Context(), d.ID))
+	require.NoError(t, stock.New(l.store).RecountDrop(t.Context(), d.ID))
 	assert.Empty(t, problem())
 
 	insert := func(user, id int64) {
@@ -38,14 +39,14 @@ func TestTallyDrop_findsAndRepairsACountThatIsOff(t *testing.T) {
 	l.exec("UPDATE drops SET stock=2")
 	insert(l.users[2], 102)
 	assert.Equal(t, "claimed is 2 and there are 3 live claims", problem(), "a row too many")
-	require.NoError(t, l.store.RecountDrop(t.Context(), d.ID))
+	require.NoError(t, stock.New(l.store).RecountDrop(t.Context(), d.ID))
 	assert.Empty(t, problem())
-	drop, err := l.store.Drop(t.Context(), d.ID)
+	drop, err := stock.New(l.store).Drop(t.Context(), d.ID)
 	require.NoError(t, err)
 	assert.Equal(t, []int64{3, 2}, []int64{drop.Stock, drop.Version}, "the gate gets the stock")
 	l.exec("DELETE FROM claims WHERE id=100")
 	assert.Equal(t, "claimed is 3 and there are 2 live claims", problem(), "a row too few")
-	_, ok, err := l.store.TallyDrop(t.Context(), 999)
+	_, ok, err := stock.New(l.store).TallyDrop(t.Context(), 999)
 	require.NoError(t, err)
 	assert.False(t, ok)
 }
@@ -56,7 +57,8 @@ func TestCompareClaims_findsEveryDifference(t *testing.T) {
 	d := l.drop(models.DropSettings{Stock: 6}).ID
 	u := l.users
 	l.apply(l.take(d, u[0], 100), l.take(d, u[1], 101), l.take(d, u[2], 102), l.take(d, u[4], 104))
-	_, err := l.store.VoidClaims(t.Context(), models.ClaimVoid{ActorID: l.moderator("mod"), UserID: u[4], Reason: "x"})
+	_, err := stock.New(l.store).VoidClaims(t.Context(), models.ClaimVoid{ActorID: l.moderator("mod"), UserID: u[4],
+		Reason: "x"})
 	require.NoError(t, err)
 	held := []models.LiveClaim{{UserID: u[0], ID: 100}, {UserID: u[2], ID: 202}, {UserID: u[3], ID: 103}, {UserID: u[4],
 		ID: 104}, {UserID: u[5], ID: 105}}
@@ -71,7 +73,7 @@ func TestCompareClaims_findsEveryDifference(t *testing.T) {
 	}
 	compare := func() (found []models.ClaimDrift) {
 		t.Helper()
-		require.NoError(t, l.store.CompareClaims(t.Context(), d, gate, func(some []models.ClaimDrift) error {
+		require.NoError(t, stock.New(l.store).CompareClaims(t.Context(), d, gate, func(some []models.ClaimDrift) error {
 			found = append(found, some...)
 			return nil
 		}))
@@ -83,11 +85,13 @@ func TestCompareClaims_findsEveryDifference(t *testing.T) {
 		texts[drift.String()] = true
 	}
 	assert.Len(t, texts, len(want))
-	err = l.store.CompareClaims(t.Context(), d, func(context.Context, int64, int64) ([]models.LiveClaim, error) {
+	err = stock.New(l.store).CompareClaims(t.Context(), d, func(context.Context, int64, int64) ([]models.LiveClaim,
+		error) {
 		return nil, assert.AnError
 	}, nil)
 	require.ErrorIs(t, err, assert.AnError)
-	err = l.store.CompareClaims(t.Context(), d, gate, func([]models.ClaimDrift) error { return assert.AnError })
+	err = stock.New(l.store).CompareClaims(t.Context(), d, gate,
+		func([]models.ClaimDrift) error { return assert.AnError })
 	require.ErrorIs(t, err, assert.AnError)
 
 	l.apply(l.back(d, u[4], 104))
@@ -95,7 +99,7 @@ func TestCompareClaims_findsEveryDifference(t *testing.T) {
 	assert.Equal(t, want, compare(), "nothing releases it")
 	for id, want := range map[int64]bool{104: true, 100: false, 999: false} {
 		user := map[int64]int64{104: u[4], 100: u[0], 999: u[5]}[id]
-		ok, err := l.store.ReleaseClaim(t.Context(), d, user, id)
+		ok, err := stock.New(l.store).ReleaseClaim(t.Context(), d, user, id)
 		require.NoError(t, err)
 		assert.Equal(t, want, ok)
 	}

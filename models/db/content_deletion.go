@@ -31,7 +31,7 @@ func HidePosts(tx *Tx, ids []int64, d models.Deletion) (hidden []int64, err erro
 	if err := askClosing(tx, models.KindPost, hidden, d); err != nil {
 		return nil, err
 	}
-	drops, err := dropsOf(tx.DB, hidden)
+	drops, err := DropsOf(tx.DB, hidden)
 	if err != nil {
 		return nil, err
 	}

@@ -8,8 +8,8 @@ import (
 	"likewise/models"
 )
 
-// liveCountsChunk is the maximum number of ids in one query.
-const liveCountsChunk = 1000
+// LiveCountsChunk is the maximum number of ids in one query.
+const LiveCountsChunk = 1000
 
 var liveCountsQueries = map[models.TargetKind]string{
 	models.KindPost: `
@@ -34,7 +34,7 @@ func (s *DB) LiveCounts(ctx context.Context, targets []models.Target) ([]models.
 				ids = append(ids, t.ID)
 			}
 		}
-		for chunk := range slices.Chunk(ids, liveCountsChunk) {
+		for chunk := range slices.Chunk(ids, LiveCountsChunk) {
 			var rows []models.LiveCounts
 			err := s.Read(ctx).Raw(query + " AND t.id IN (" + JoinIDs(chunk) + ")").Scan(&rows).Error
 			if err != nil {

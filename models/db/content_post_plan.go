@@ -201,7 +201,7 @@ func (q *PostQuery) byRarity(f *postFacts) []string {
 func (q *PostQuery) segment(src *postSource, after, until *models.ListKey) Conditions {
 	order := postOrders[q.Sort]
 	column := src.column(order.column)
-	where := src.where.clone()
+	where := src.where.Clone()
 	// No score and no comment is older than its post.
 	where.AddIf(!q.Since.IsZero() && q.Sort != models.PostsTop, column+">="+order.value, q.Since.Unix())
 	if between, keys := KeyRange(column, order.value, src.id, after, until); between != "" {

@@ -304,7 +304,7 @@ func (s *DB) branchQuery(ctx context.Context, viewer int64, sort models.CommentS
 	parts := make([]string, len(branches))
 	args := []any{viewer}
 	for i, b := range branches {
-		where := b.where.clone()
+		where := b.where.Clone()
 		if b.after != nil {
 			// With two ranges on the index, entries of the same value that were read already are not read again.
 			where.Add(fmt.Sprintf("(%[1]s%[2]s%[3]s OR %[1]s=%[3]s AND c.id%[2]s?)", o.column, o.later, o.value),

@@ -9,7 +9,7 @@ import (
 
 // DropIDs returns the ids of the drops of a post, deleted or not, in ascending order. There are at most MaxDrops.
 func (s *DB) DropIDs(ctx context.Context, postID int64) ([]int64, error) {
-	ids, err := dropsOf(s.Read(ctx), []int64{postID})
+	ids, err := DropsOf(s.Read(ctx), []int64{postID})
 	if err != nil {
 		return nil, fmt.Errorf("read drops of post %d: %w", postID, err)
 	}

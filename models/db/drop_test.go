@@ -11,6 +11,7 @@ import (
 	"likewise/models"
 	"likewise/models/db"
 	"likewise/models/likes"
+	"likewise/models/stock"
 )
 
 func TestRun_ofClaims(t *testing.T) {
@@ -89,7 +90,7 @@ func TestDropGate_readsSettingsAndLiveClaims(t *testing.T) {
 	}
 	require.NoError(t, store.DeletePost(t.Context(), 0, hidden.ID))
 	ids := []int64{one, empty, other, 999}
-	drops, err := store.DropGate(t.Context(), ids, 2)
+	drops, err := stock.New(store).DropGate(t.Context(), ids, 2)
 	require.NoError(t, err)
 	claims := []models.LiveClaim{{UserID: 7, ID: 107}, {UserID: 8, ID: 108}}
 	assert.Equal(t, map[int64]*models.GateDrop{
@@ -97,12 +98,12 @@ func TestDropGate_readsSettingsAndLiveClaims(t *testing.T) {
 		empty: {ID: empty, Stock: 7, Version: 1},
 	}, drops)
 
-	drops, err = store.DropGate(t.Context(), ids, 1)
+	drops, err = stock.New(store).DropGate(t.Context(), ids, 1)
 	require.NoError(t, err)
 	assert.Equal(t, &models.GateDrop{ID: one, Stock: 5, Version: 1, Claimed: 2}, drops[one], "too many claims")
-	first, err := store.LiveClaims(t.Context(), one, 0, 1)
+	first, err := stock.New(store).LiveClaims(t.Context(), one, 0, 1)
 	require.NoError(t, err)
-	second, err := store.LiveClaims(t.Context(), one, first[0].UserID, 5)
+	second, err := stock.New(store).LiveClaims(t.Context(), one, first[0].UserID, 5)
 	require.NoError(t, err)
 	assert.Equal(t, claims, append(first, second...))
 
@@ -115,7 +116,7 @@ func TestDropGate_readsSettingsAndLiveClaims(t *testing.T) {
 			"UPDATE drops SET ends_at=?, closed_at=?, begins_at=? WHERE id=?",
 			c.ends, c.closed, past, one)
 		require.NoError(t, err)
-		drops, err = store.DropGate(t.Context(), ids, 2)
+		drops, err = stock.New(store).DropGate(t.Context(), ids, 2)
 		require.NoError(t, err)
 		assert.Equal(t, c.gateEnds, drops[one].Ends)
 		assert.Equal(t, c.gateBegins, drops[one].Begins)

@@ -11,6 +11,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/likes"
+	"likewise/models/stock"
 )
 
 // A locked tally waits for a transaction that changes the counts. An unlocked one does not, and its snapshot may be of
@@ -44,7 +45,7 @@ func TestLockedTally_waitsForTransactions(t *testing.T) {
 		{
 			"UPDATE drops SET claimed=claimed+1", "%FROM drops%FOR UPDATE%",
 			func() (int64, int64, bool, error) {
-				tally, ok, err := l.store.LockedDropTally(context.Background(), drop.ID)
+				tally, ok, err := stock.New(l.store).LockedDropTally(context.Background(), drop.ID)
 				return tally.Claimed, tally.Rows, ok, err
 			},
 		},
@@ -69,7 +70,7 @@ func TestLockedTally_waitsForTransactions(t *testing.T) {
 	_, ok, err := likes.New(l.store).LockedTally(t.Context(), models.Target{Kind: models.KindComment, ID: 999})
 	require.NoError(t, err)
 	assert.False(t, ok)
-	_, ok, err = l.store.LockedDropTally(t.Context(), 999)
+	_, ok, err = stock.New(l.store).LockedDropTally(t.Context(), 999)
 	require.NoError(t, err)
 	assert.False(t, ok)
 }

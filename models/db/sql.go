@@ -13,11 +13,11 @@ import (
 // PurgeBatch bounds the rows that one transaction of PurgeUser deletes.
 const PurgeBatch = 500
 
-// writtenClaims is the number of rows that one statement writes.
-const writtenClaims = 5000
+// WrittenClaims is the number of rows that one statement writes.
+const WrittenClaims = 5000
 
-// sqlTime formats a time as a literal of SQL.
-func sqlTime(t *time.Time) string {
+// SQLTime formats a time as a literal of SQL.
+func SQLTime(t *time.Time) string {
 	if t == nil {
 		return "NULL"
 	}
@@ -106,7 +106,7 @@ const MaxPassed = MaxExamined / 4
 func IDsWhere(tx *Tx, table string, where Conditions, ids []int64) (map[int64]bool, error) {
 	found := make(map[int64]bool, len(ids))
 	for some := range slices.Chunk(ids, ReadUsers) {
-		where := where.clone()
+		where := where.Clone()
 		where.Add("id IN (" + JoinIDs(some) + ")")
 		query := `
 			SELECT id

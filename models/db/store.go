@@ -277,8 +277,8 @@ func IsBadData(err error) bool {
 	case errDataOutOfRange, errBadDateTime, errBadValue, errDataTooLong, errSignal, errCheckMySQL, errCheckMariaDB:
 		return true
 	}
-	return errors.Is(err, errBadClaim)
+	return errors.Is(err, ErrBadClaim)
 }
 
-// errBadClaim means that the events of claims contradict MySQL, so that a retry cannot succeed (see IsBadData).
-var errBadClaim = errors.New("the event contradicts the rows")
+// ErrBadClaim means that the events of claims contradict MySQL, so that a retry cannot succeed (see IsBadData).
+var ErrBadClaim = errors.New("the event contradicts the rows")

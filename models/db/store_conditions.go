@@ -36,8 +36,8 @@ func (c *Conditions) AddIf(on bool, condition string, args ...any) {
 	}
 }
 
-// clone returns a copy to which conditions can be added while c stays as it is.
-func (c *Conditions) clone() Conditions {
+// Clone returns a copy to which conditions can be added while c stays as it is.
+func (c *Conditions) Clone() Conditions {
 	return Conditions{slices.Clone(c.terms), slices.Clone(c.Args)}
 }
 

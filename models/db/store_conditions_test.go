@@ -27,7 +27,7 @@ func TestConditions_makeOneClause(t *testing.T) {
 
 func TestConditions_cloneLeavesTheOriginal(t *testing.T) {
 	c := Matching("a=?", 1)
-	d := c.clone()
+	d := c.Clone()
 	d.Add("b=?", 2)
 	d.terms[0] = "x"
 	assert.Equal(t, "WHERE a=?", c.Clause())

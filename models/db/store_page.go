@@ -92,7 +92,7 @@ func (t *Trail) Order() string {
 
 // Segment returns the conditions of a piece of the index: after one key and up to another. Either key can be nil.
 func (t *Trail) Segment(after, until *models.ListKey) Conditions {
-	where := t.Where.clone()
+	where := t.Where.Clone()
 	if t.Time != "" {
 		if between, keys := KeyRange(t.Time, "FROM_UNIXTIME(?)", t.ID, after, until); between != "" {
 			where.Add(between, keys...)

@@ -25,6 +25,7 @@ import (
 	"likewise/models/moderation"
 	"likewise/models/privacy"
 	"likewise/models/reader"
+	"likewise/models/stock"
 	"likewise/models/webhooks"
 )
 
@@ -117,7 +118,7 @@ type planned struct {
 
 // storesOf returns the stores of the packages of models.
 func storesOf(s *db.DB) []any {
-	return []any{s, likes.New(s), reader.New(s), moderation.New(s), webhooks.New(s), privacy.New(s)}
+	return []any{s, stock.New(s), likes.New(s), reader.New(s), moderation.New(s), webhooks.New(s), privacy.New(s)}
 }
 
 // plan makes a planned of a method and its arguments after the context.

@@ -19,6 +19,7 @@ import (
 	"likewise/models/likes"
 	"likewise/models/moderation"
 	"likewise/models/privacy"
+	"likewise/models/stock"
 	"likewise/models/webhooks"
 )
 
@@ -191,15 +192,15 @@ func TestWebhookEvents_inDirectMode(t *testing.T) {
 		must(likes.New(l.store).SetLike(t.Context(), postTarget(l.post), l.users[0], true))
 	}
 	told(t, l.store, w, &last, fmt.Sprintf("like.milestone post:%d", l.post.ID))
-	_, _, err := l.store.ClaimDirect(t.Context(), l.drop(models.DropSettings{Stock: 1}).ID, l.users[0], 100)
+	_, _, err := stock.New(l.store).ClaimDirect(t.Context(), l.drop(models.DropSettings{Stock: 1}).ID, l.users[0], 100)
 	require.NoError(t, err)
 	told(t, l.store, w, &last, "claim.confirmed claim:100")
 	reserved := l.drop(models.DropSettings{Stock: 1, ConfirmWithin: 600})
-	_, _, err = l.store.ClaimDirect(t.Context(), reserved.ID, l.users[0], 101)
+	_, _, err = stock.New(l.store).ClaimDirect(t.Context(), reserved.ID, l.users[0], 101)
 	require.NoError(t, err)
 	told(t, l.store, w, &last)
 	for range 2 {
-		must(l.store.ConfirmClaim(t.Context(), l.users[0], 101))
+		must(stock.New(l.store).ConfirmClaim(t.Context(), l.users[0], 101))
 	}
 	told(t, l.store, w, &last, "claim.confirmed claim:101")
 }

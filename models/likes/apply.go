@@ -11,6 +11,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/stock"
 )
 
 // ApplyLikes is the like writer's transaction: rows, counts and watermarks change together or not at all.
@@ -117,7 +118,7 @@ func applyLikes(tx *db.Tx, records []models.LikeRecord, known *userRows, done *m
 			return err
 		}
 	}
-	if err := db.ApplyClaims(tx, ofDrops, now, done); err != nil {
+	if err := stock.ApplyClaims(tx, ofDrops, now, done); err != nil {
 		return err
 	}
 	if err := insertDeadLetters(tx, dead, now); err != nil {

@@ -10,6 +10,7 @@ import (
 	"likewise/models/db"
 	"likewise/models/moderation"
 	"likewise/models/reader"
+	"likewise/models/stock"
 	"likewise/models/webhooks"
 )
 
@@ -138,7 +139,7 @@ func (s *Store) PurgeUser(ctx context.Context, userID int64) (deleted bool, err 
 	if err != nil {
 		return true, fmt.Errorf("purge user %d: %w", userID, err)
 	}
-	if _, err := s.EndClaimsOf(ctx, userID, models.ReasonAccountDeleted); err != nil {
+	if _, err := stock.New(s.DB).EndClaimsOf(ctx, userID, models.ReasonAccountDeleted); err != nil {
 		return true, fmt.Errorf("end claims of user %d: %w", userID, err)
 	}
 	for _, rows := range []purgedRows{

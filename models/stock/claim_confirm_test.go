@@ -1,4 +1,4 @@
-package db
+package stock
 
 import (
 	"strings"
@@ -10,19 +10,21 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // The like writer inserts the claim just when its user confirms it. It is not there, or confirmed, and never too late.
 func TestConfirmClaim_rowThatArrivesMeanwhile(t *testing.T) {
 	t.Parallel()
 	dsn := testkit.Database(t)
-	open := func() *DB {
-		s, err := Open(t.Context(), dsn, Options{})
+	open := func() *db.DB {
+		s, err := db.Open(t.Context(), dsn, db.Options{})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, s.Close()) })
 		return s
 	}
 	s, writer := open(), open()
+	claims := New(s)
 	user := &models.User{Username: "ada", Email: "ada@example.org"}
 	require.NoError(t, s.CreateUser(t.Context(), user))
 	arrived := false
@@ -34,22 +36,23 @@ func TestConfirmClaim_rowThatArrivesMeanwhile(t *testing.T) {
 		const claim = `
 			INSERT INTO claims (drop_id, user_id, id, state, created_at, expires_at)
 			VALUES (1, ?, 100, ?, UTC_TIMESTAMP(3), UTC_TIMESTAMP(3) + INTERVAL 1 MINUTE)`
-		assert.NoError(t, writer.Transact(t.Context(), func(tx *Tx) error {
+		assert.NoError(t, writer.Transact(t.Context(), func(tx *db.Tx) error {
 			return tx.Exec(claim, user.ID, models.StateReserved).Error
 		}))
 	}
 	for name, reads := range map[string]interface {
 		Register(name string, fn func(*gorm.DB)) error
 	}{
-		"row": s.db.Callback().Row().After("gorm:row"), "query": s.db.Callback().Query().After("gorm:query"),
+		"row":   s.Read(t.Context()).Callback().Row().After("gorm:row"),
+		"query": s.Read(t.Context()).Callback().Query().After("gorm:query"),
 	} {
 		require.NoError(t, reads.Register("insert after a "+name, insert))
 	}
 
-	_, err := s.ConfirmClaim(t.Context(), user.ID, 100)
+	_, err := claims.ConfirmClaim(t.Context(), user.ID, 100)
 	require.True(t, arrived)
 	assert.Equal(t, models.CodeNotFound, models.ErrorCode(err))
-	c, err := s.ConfirmClaim(t.Context(), user.ID, 100)
+	c, err := claims.ConfirmClaim(t.Context(), user.ID, 100)
 	require.NoError(t, err)
 	assert.Equal(t, models.StateConfirmed, c.State)
 }

@@ -1,14 +1,15 @@
-package db
+package stock
 
 import (
 	"context"
 	"fmt"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // StrangeClaims returns at most limit live claims whose user has no row.
-func (s *DB) StrangeClaims(ctx context.Context, limit int) (list []models.StrangeClaim, err error) {
+func (s *Store) StrangeClaims(ctx context.Context, limit int) (list []models.StrangeClaim, err error) {
 	const query = `
 		SELECT c.drop_id, c.user_id, c.id
 		FROM claims c FORCE INDEX (idx_user_id)
@@ -24,8 +25,8 @@ func (s *DB) StrangeClaims(ctx context.Context, limit int) (list []models.Strang
 
 // EndStrangeClaim voids a claim as the deletion of its account would have, so that its share of the stock comes back.
 // With a gate, the job that releases ended claims takes it from there.
-func (s *DB) EndStrangeClaim(ctx context.Context, c models.StrangeClaim) error {
-	which := Matching("user_id=? AND id=?", c.UserID, c.ID)
+func (s *Store) EndStrangeClaim(ctx context.Context, c models.StrangeClaim) error {
+	which := db.Matching("user_id=? AND id=?", c.UserID, c.ID)
 	if _, err := s.endClaims(ctx, c.DropID, models.StateVoided, models.ReasonAccountDeleted, which); err != nil {
 		return fmt.Errorf("end claim %d: %w", c.ID, err)
 	}

@@ -1,4 +1,4 @@
-package db
+package stock
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // claimColumns are the columns of a Claim.
@@ -23,7 +24,7 @@ const heldClaims = `
 
 // ClaimByID reads a claim. If it does not exist, or the user has made a later claim to the same drop, ClaimByID returns
 // CodeNotFound. A claim that the gate accepted just now may not be in MySQL yet.
-func (s *DB) ClaimByID(ctx context.Context, id int64) (*models.HeldClaim, error) {
+func (s *Store) ClaimByID(ctx context.Context, id int64) (*models.HeldClaim, error) {
 	query := fmt.Sprintf(heldClaims, "idx_id", "WHERE c.id=?")
 	var c models.HeldClaim
 	read := s.Read(ctx).Raw(query, models.StatusNormal, id).Scan(&c)
@@ -40,8 +41,8 @@ func errNoClaim() *models.Error { return models.Errorf(models.CodeNotFound, "The
 
 // Claims lists the claims of a user, latest first: at most limit with ids below before (0 for the first page). It
 // includes ended ones.
-func (s *DB) Claims(ctx context.Context, userID, before int64, limit int) ([]models.HeldClaim, error) {
-	where := Matching("c.user_id=?", userID)
+func (s *Store) Claims(ctx context.Context, userID, before int64, limit int) ([]models.HeldClaim, error) {
+	where := db.Matching("c.user_id=?", userID)
 	where.AddIf(before > 0, "c.id<?", before)
 	query := fmt.Sprintf(heldClaims, "idx_user_id", where.Clause()) + `
 		ORDER BY c.id DESC
@@ -56,14 +57,14 @@ func (s *DB) Claims(ctx context.Context, userID, before int64, limit int) ([]mod
 
 // ClaimsAmong returns the latest claim of a user to each of these drops that has one, by drop, in one query. For user 0
 // it runs no query.
-func (s *DB) ClaimsAmong(ctx context.Context, userID int64, drops []int64) (map[int64]models.Claim, error) {
+func (s *Store) ClaimsAmong(ctx context.Context, userID int64, drops []int64) (map[int64]models.Claim, error) {
 	if userID == 0 || len(drops) == 0 {
 		return nil, nil
 	}
 	query := `
 		SELECT ` + claimColumns + `
 		FROM claims c FORCE INDEX (PRIMARY)
-		WHERE c.drop_id IN (` + JoinIDs(Ascending(drops)) + `) AND c.user_id=?`
+		WHERE c.drop_id IN (` + db.JoinIDs(db.Ascending(drops)) + `) AND c.user_id=?`
 	var found []models.Claim
 	if err := s.Read(ctx).Raw(query, userID).Scan(&found).Error; err != nil {
 		return nil, fmt.Errorf("read claims of user %d: %w", userID, err)
@@ -77,11 +78,11 @@ func (s *DB) ClaimsAmong(ctx context.Context, userID int64, drops []int64) (map[
 
 // ClaimsOfDrop lists the claims to a drop, latest first: at most limit with ids below before (0 for the first page). It
 // includes ended ones, and those to drops of deleted posts.
-func (s *DB) ClaimsOfDrop(ctx context.Context, dropID, before int64, limit int) ([]models.ClaimOfDrop, error) {
-	where := Matching("c.drop_id=?", dropID)
+func (s *Store) ClaimsOfDrop(ctx context.Context, dropID, before int64, limit int) ([]models.ClaimOfDrop, error) {
+	where := db.Matching("c.drop_id=?", dropID)
 	where.AddIf(before > 0, "c.id<?", before)
 	query := `
-		SELECT ` + claimColumns + `, ` + AuthorColumns + `
+		SELECT ` + claimColumns + `, ` + db.AuthorColumns + `
 		FROM claims c FORCE INDEX (idx_drop_id)
 		STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=c.user_id
 		` + where.Clause() + `
@@ -99,7 +100,7 @@ func (s *DB) ClaimsOfDrop(ctx context.Context, dropID, before int64, limit int) 
 //
 // CodeNotFound: the user has no such claim, or it is not in MySQL yet. CodeTooLate: it has expired. CodeConflict: it
 // has ended.
-func (s *DB) ConfirmClaim(ctx context.Context, userID, id int64) (*models.Claim, error) {
+func (s *Store) ConfirmClaim(ctx context.Context, userID, id int64) (*models.Claim, error) {
 	const find = `
 		SELECT ` + claimColumns + `
 		FROM claims c FORCE INDEX (idx_id)
@@ -110,7 +111,7 @@ func (s *DB) ConfirmClaim(ctx context.Context, userID, id int64) (*models.Claim,
 		WHERE drop_id=? AND user_id=? AND id=? AND state=? AND expires_at>?`
 	var c models.Claim
 	now := s.ClaimTime(ctx)
-	err := s.Transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
 		c = models.Claim{}
 		if err := tx.Raw(find, id, userID).Scan(&c).Error; err != nil {
 			return err
@@ -125,7 +126,7 @@ func (s *DB) ConfirmClaim(ctx context.Context, userID, id int64) (*models.Claim,
 		if confirmed.RowsAffected == 1 {
 			c.State, c.ConfirmedAt = models.StateConfirmed, &now
 			tx.Announce(models.ClaimConfirmed, id)
-			return notifyClaims(tx, []int64{id}, now)
+			return db.NotifyClaims(tx, []int64{id}, now)
 		}
 		c = models.Claim{} // as it is after any transaction that the UPDATE waited for
 		if err := tx.Raw(find, id, userID).Scan(&c).Error; err != nil {
@@ -153,7 +154,7 @@ const dueClaims = 1000
 // ExpireClaims ends the reserved claims whose time to confirm is over, and warns the users of those that expire soon.
 // It returns how many it ended and warned; it reads a bounded number, so the caller repeats it while either is not 0.
 // Each claim expires once, also if several processes call it at once or its user confirms it in the same moment.
-func (s *DB) ExpireClaims(ctx context.Context) (expired, warned int, err error) {
+func (s *Store) ExpireClaims(ctx context.Context) (expired, warned int, err error) {
 	const find = `
 		SELECT drop_id, user_id, expires_at
 		FROM claims FORCE INDEX (idx_due)
@@ -177,7 +178,7 @@ func (s *DB) ExpireClaims(ctx context.Context) (expired, warned int, err error) 
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(over)) {
-		where := Matching("user_id IN (" + JoinIDs(Ascending(over[id])) + ")")
+		where := db.Matching("user_id IN (" + db.JoinIDs(db.Ascending(over[id])) + ")")
 		where.Add("state=? AND expires_at<=?", models.StateReserved, now)
 		n, err := s.endClaims(ctx, id, models.StateExpired, "", where)
 		if expired += n; err != nil {
@@ -194,11 +195,11 @@ func (s *DB) ExpireClaims(ctx context.Context) (expired, warned int, err error) 
 }
 
 // endClaims ends those live claims to a drop that meet the conditions, in a transaction, and returns their number.
-func (s *DB) endClaims(
-	ctx context.Context, dropID int64, state models.ClaimState, reason string, where Conditions,
+func (s *Store) endClaims(
+	ctx context.Context, dropID int64, state models.ClaimState, reason string, where db.Conditions,
 ) (n int, err error) {
-	err = s.Transact(ctx, func(tx *Tx) error {
-		if err := HoldMode(tx); err != nil {
+	err = s.Transact(ctx, func(tx *db.Tx) error {
+		if err := db.HoldMode(tx); err != nil {
 			return err
 		}
 		if _, err := lockDrops(tx, []int64{dropID}); err != nil {
@@ -213,10 +214,10 @@ func (s *DB) endClaims(
 // endLocked is endClaims for a drop that the transaction has locked. The count and the rows change by the same number.
 // Without a gate, there is nothing to release.
 func endLocked(
-	tx *Tx, dropID int64, state models.ClaimState, reason string, where Conditions,
+	tx *db.Tx, dropID int64, state models.ClaimState, reason string, where db.Conditions,
 ) (n int, err error) {
 	now := tx.Now.Truncate(time.Millisecond)
-	where = where.clone()
+	where = where.Clone()
 	where.Add("drop_id=? AND state IN (?,?)", dropID, models.StateReserved, models.StateConfirmed)
 	end := `
 		UPDATE claims FORCE INDEX (PRIMARY)
@@ -232,22 +233,22 @@ func endLocked(
 		WHERE id=? AND claimed>=?`
 	count := tx.Exec(release, ended.RowsAffected, dropID, ended.RowsAffected)
 	if count.Error == nil && count.RowsAffected == 0 {
-		return 0, fmt.Errorf("drop %d has more live claims than it counts: %w", dropID, errBadClaim)
+		return 0, fmt.Errorf("drop %d has more live claims than it counts: %w", dropID, db.ErrBadClaim)
 	}
 	return int(ended.RowsAffected), count.Error
 }
 
 // warnClaims warns users that their claims to a drop expire soon, each once: the time of the warning is replaced by
 // that of the expiry in the same transaction.
-func (s *DB) warnClaims(ctx context.Context, dropID int64, users []int64, now time.Time) (n int, err error) {
-	list := JoinIDs(Ascending(users))
+func (s *Store) warnClaims(ctx context.Context, dropID int64, users []int64, now time.Time) (n int, err error) {
+	list := db.JoinIDs(db.Ascending(users))
 	lock := `
 		SELECT id
 		FROM claims FORCE INDEX (PRIMARY)
 		WHERE drop_id=? AND user_id IN (` + list + `) AND state=? AND due_at<=? AND due_at<expires_at
 		ORDER BY user_id
 		FOR UPDATE`
-	err = s.Transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *db.Tx) error {
 		var ids []int64
 		if err := tx.Raw(lock, dropID, models.StateReserved, now).Scan(&ids).Error; err != nil || len(ids) == 0 {
 			return err
@@ -256,7 +257,7 @@ func (s *DB) warnClaims(ctx context.Context, dropID int64, users []int64, now ti
 		update := `
 			UPDATE claims FORCE INDEX (PRIMARY)
 			SET due_at=expires_at
-			WHERE drop_id=? AND user_id IN (` + list + `) AND id IN (` + JoinIDs(ids) + `)`
+			WHERE drop_id=? AND user_id IN (` + list + `) AND id IN (` + db.JoinIDs(ids) + `)`
 		if err := tx.Exec(update, dropID).Error; err != nil {
 			return err
 		}
@@ -266,7 +267,7 @@ func (s *DB) warnClaims(ctx context.Context, dropID int64, users []int64, now ti
 			FROM claims c FORCE INDEX (idx_id)
 			JOIN drops d ON d.id=c.drop_id
 			JOIN users u ON u.id=c.user_id AND u.deleted_at IS NULL
-			WHERE c.id IN (` + JoinIDs(ids) + `)` + NotificationOnce
+			WHERE c.id IN (` + db.JoinIDs(ids) + `)` + db.NotificationOnce
 		return tx.Exec(notify, models.NotifyExpiring, models.WholeSeconds(now)).Error
 	})
 	return n, err
@@ -278,11 +279,11 @@ func (s *DB) warnClaims(ctx context.Context, dropID int64, users []int64, now ti
 //
 // CodeInvalid: the reason breaks a rule. CodeNotFound: the user does not exist. CodeForbidden: the actor does not
 // outrank the user (see Outranks).
-func (s *DB) VoidClaims(ctx context.Context, v models.ClaimVoid) (voided int, err error) {
+func (s *Store) VoidClaims(ctx context.Context, v models.ClaimVoid) (voided int, err error) {
 	if err := models.ValidateReason(v.Reason); err != nil {
 		return 0, err
 	}
-	where := Matching("user_id=? AND state IN (?,?)", v.UserID, models.StateReserved, models.StateConfirmed)
+	where := db.Matching("user_id=? AND state IN (?,?)", v.UserID, models.StateReserved, models.StateConfirmed)
 	where.AddIf(v.DropID != 0, "drop_id=?", v.DropID)
 	find := `
 		SELECT drop_id
@@ -290,12 +291,12 @@ func (s *DB) VoidClaims(ctx context.Context, v models.ClaimVoid) (voided int, er
 		` + where.Clause() + `
 		ORDER BY id DESC
 		LIMIT ?`
-	err = s.Transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *db.Tx) error {
 		voided = 0
-		if err := HoldMode(tx); err != nil {
+		if err := db.HoldMode(tx); err != nil {
 			return err
 		}
-		if _, err := LockOutranked(tx, v.ActorID, v.UserID); err != nil {
+		if _, err := db.LockOutranked(tx, v.ActorID, v.UserID); err != nil {
 			return err
 		}
 		var drops []int64
@@ -305,20 +306,20 @@ func (s *DB) VoidClaims(ctx context.Context, v models.ClaimVoid) (voided int, er
 		if _, err := lockDrops(tx, drops); err != nil {
 			return err
 		}
-		for _, id := range Ascending(drops) {
-			n, err := endLocked(tx, id, models.StateVoided, models.ReasonModerator, Matching("user_id=?", v.UserID))
+		for _, id := range db.Ascending(drops) {
+			n, err := endLocked(tx, id, models.StateVoided, models.ReasonModerator, db.Matching("user_id=?", v.UserID))
 			if voided += n; err != nil {
 				return err
 			}
 		}
-		err := LogModeration(tx, ModerationAct{
+		err := db.LogModeration(tx, db.ModerationAct{
 			ActorID: v.ActorID, Action: "user.void_claims", TargetType: "user", TargetID: v.UserID, Reason: v.Reason,
 			After: map[string]any{"drop_id": v.DropID, "voided": voided},
 		})
 		if err != nil {
 			return err
 		}
-		return KeepAnswer(ctx, voided)
+		return db.KeepAnswer(ctx, voided)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("void claims of user %d: %w", v.UserID, err)
@@ -327,7 +328,7 @@ func (s *DB) VoidClaims(ctx context.Context, v models.ClaimVoid) (voided int, er
 }
 
 // EndClaimsOf voids all live claims of a user, in one transaction for each drop.
-func (s *DB) EndClaimsOf(ctx context.Context, userID int64, reason string) (n int, err error) {
+func (s *Store) EndClaimsOf(ctx context.Context, userID int64, reason string) (n int, err error) {
 	const find = `
 		SELECT id, drop_id
 		FROM claims FORCE INDEX (idx_user_id)
@@ -337,18 +338,18 @@ func (s *DB) EndClaimsOf(ctx context.Context, userID int64, reason string) (n in
 	for after := int64(0); ; {
 		var found []struct{ ID, DropID int64 }
 		read := s.Read(ctx).Raw(find, userID, models.StateReserved, models.StateConfirmed, after,
-			PurgeBatch).Scan(&found)
+			db.PurgeBatch).Scan(&found)
 		if read.Error != nil {
 			return n, read.Error
 		}
 		for _, f := range found {
-			some, err := s.endClaims(ctx, f.DropID, models.StateVoided, reason, Matching("user_id=?", userID))
+			some, err := s.endClaims(ctx, f.DropID, models.StateVoided, reason, db.Matching("user_id=?", userID))
 			if n += some; err != nil {
 				return n, err
 			}
 			after = f.ID
 		}
-		if len(found) < PurgeBatch {
+		if len(found) < db.PurgeBatch {
 			return n, nil
 		}
 	}
@@ -357,7 +358,7 @@ func (s *DB) EndClaimsOf(ctx context.Context, userID int64, reason string) (n in
 // ClaimsToRelease returns claims that the gate may still hold after MySQL ended them, in the order of their drops and
 // users: at most limit after one (the zero EndedClaim for the first). A claim stays in the list until ClaimReturned is
 // applied, or ClearCold finds its drop cold.
-func (s *DB) ClaimsToRelease(ctx context.Context, after models.EndedClaim, limit int) ([]models.EndedClaim, error) {
+func (s *Store) ClaimsToRelease(ctx context.Context, after models.EndedClaim, limit int) ([]models.EndedClaim, error) {
 	const query = `
 		SELECT drop_id, user_id, id
 		FROM claims FORCE INDEX (idx_release)
@@ -380,14 +381,14 @@ func (s *DB) ClaimsToRelease(ctx context.Context, after models.EndedClaim, limit
 // ClearCold calls cold under the lock of the drop's row, as WithdrawLike does under that of its target. It must report
 // whether the gate holds nothing of the drop and will not load it from rows read before. A process that warms the drop
 // later reads its present settings and the live claims. Without a gate, cold reports true.
-func (s *DB) ClearCold(ctx context.Context, drop models.ColdDrop, cold func() (bool, error)) (done bool, err error) {
+func (s *Store) ClearCold(ctx context.Context, drop models.ColdDrop, cold func() (bool, error)) (done bool, err error) {
 	const settings = `
 		UPDATE drops FORCE INDEX (PRIMARY)
 		SET sent_version=GREATEST(sent_version, LEAST(version, ?))
 		WHERE id=?`
-	err = s.Transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *db.Tx) error {
 		done = false
-		if err := HoldMode(tx); err != nil {
+		if err := db.HoldMode(tx); err != nil {
 			return err
 		}
 		if _, err := lockDrops(tx, []int64{drop.ID}); err != nil {
@@ -396,7 +397,7 @@ func (s *DB) ClearCold(ctx context.Context, drop models.ColdDrop, cold func() (b
 		if done, err = cold(); err != nil || !done {
 			return err
 		}
-		for some := range slices.Chunk(drop.Claims, writtenClaims) {
+		for some := range slices.Chunk(drop.Claims, db.WrittenClaims) {
 			users, ids := make([]int64, len(some)), make([]int64, len(some))
 			for i, c := range some {
 				users[i], ids[i] = c.UserID, c.ID
@@ -404,7 +405,8 @@ func (s *DB) ClearCold(ctx context.Context, drop models.ColdDrop, cold func() (b
 			released := `
 				UPDATE claims FORCE INDEX (PRIMARY)
 				SET to_release=0
-				WHERE drop_id=? AND user_id IN (` + JoinIDs(Ascending(users)) + `) AND id IN (` + JoinIDs(ids) + `)`
+				WHERE drop_id=? AND user_id IN (` + db.JoinIDs(db.Ascending(users)) + `) AND id IN (` +
+				db.JoinIDs(ids) + `)`
 			if err := tx.Exec(released, drop.ID).Error; err != nil {
 				return err
 			}

@@ -1,4 +1,4 @@
-package db
+package stock
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // The conditions that a drop has begun, and that it has neither ended nor been closed. Each placeholder takes the time.
@@ -19,7 +20,7 @@ const (
 //
 // CodeNotFound: the drop does not exist, or its post is deleted. CodeNotStarted, CodeEnded, CodeSoldOut: see
 // Drop.Refusal. If the site is not in direct mode, ClaimDirect returns CodeUnavailable.
-func (s *DB) ClaimDirect(ctx context.Context, dropID, userID, id int64) (c *models.Claim, taken bool, err error) {
+func (s *Store) ClaimDirect(ctx context.Context, dropID, userID, id int64) (c *models.Claim, taken bool, err error) {
 	const read = `
 		SELECT d.id AS drop_id, d.stock, d.claimed, d.begins_at, d.ends_at, d.closed_at, d.confirm_within,
 			COALESCE(c.id, 0) AS id, COALESCE(c.state, 0) AS state, c.reason, c.created_at, c.expires_at,
@@ -32,9 +33,9 @@ func (s *DB) ClaimDirect(ctx context.Context, dropID, userID, id int64) (c *mode
 		UPDATE drops FORCE INDEX (PRIMARY)
 		SET claimed=claimed+1
 		WHERE id=? AND claimed<stock AND ` + dropBegun + ` AND ` + dropNotEnded
-	err = s.Transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *db.Tx) error {
 		taken = false
-		if err := HoldDirect(tx); err != nil {
+		if err := db.HoldDirect(tx); err != nil {
 			return err
 		}
 		var has struct {
@@ -76,7 +77,7 @@ func (s *DB) ClaimDirect(ctx context.Context, dropID, userID, id int64) (c *mode
 			return nil
 		}
 		tx.Announce(models.ClaimConfirmed, id)
-		return notifyClaims(tx, []int64{id}, now)
+		return db.NotifyClaims(tx, []int64{id}, now)
 	})
 	if err != nil {
 		return nil, false, fmt.Errorf("claim drop %d: %w", dropID, err)
@@ -85,7 +86,7 @@ func (s *DB) ClaimDirect(ctx context.Context, dropID, userID, id int64) (c *mode
 }
 
 // refusal returns the reason for which a drop refuses a claim.
-func refusal(tx *Tx, dropID int64, at time.Time) error {
+func refusal(tx *db.Tx, dropID int64, at time.Time) error {
 	d, err := readDrop(tx.DB, dropID)
 	if err != nil {
 		return err
@@ -93,12 +94,12 @@ func refusal(tx *Tx, dropID int64, at time.Time) error {
 	if err := d.Refusal(at); err != nil {
 		return err
 	}
-	return ErrChangedMeanwhile // it has room again
+	return db.ErrChangedMeanwhile // it has room again
 }
 
 // takeRow writes the row of a new claim: a new one, or that of the user's ended claim old. The count is changed, so the
 // drop is locked. If the row is no longer as it was read before the lock, takeRow returns ErrChangedMeanwhile.
-func takeRow(tx *Tx, r *claimRow, old int64) error {
+func takeRow(tx *db.Tx, r *claimRow, old int64) error {
 	const insert = `
 		INSERT INTO claims (drop_id, user_id, id, state, created_at, expires_at, confirmed_at, due_at)
 		VALUES (?,?,?,?,?,?,?,?)`
@@ -109,15 +110,15 @@ func takeRow(tx *Tx, r *claimRow, old int64) error {
 	if old == 0 {
 		err := tx.Exec(insert,
 			r.DropID, r.UserID, r.ID, r.State, r.CreatedAt, r.ExpiresAt, r.ConfirmedAt, r.DueAt).Error
-		if models.MySQLCode(err) == DuplicateKey {
-			return ErrChangedMeanwhile
+		if models.MySQLCode(err) == db.DuplicateKey {
+			return db.ErrChangedMeanwhile
 		}
 		return err
 	}
 	update := tx.Exec(takeOver, r.ID, r.State, r.CreatedAt, r.ExpiresAt, r.ConfirmedAt, r.DueAt,
 		r.DropID, r.UserID, old, models.StateReserved, models.StateConfirmed)
 	if update.Error == nil && update.RowsAffected == 0 {
-		return ErrChangedMeanwhile
+		return db.ErrChangedMeanwhile
 	}
 	return update.Error
 }
@@ -127,7 +128,7 @@ func takeRow(tx *Tx, r *claimRow, old int64) error {
 //
 // CodeNotFound: the user has no such claim. CodeConflict: it has ended in another way. CodeEnded: the drop has ended.
 // If the site is not in direct mode, ReturnDirect returns CodeUnavailable.
-func (s *DB) ReturnDirect(ctx context.Context, userID, id int64) (*models.Claim, error) {
+func (s *Store) ReturnDirect(ctx context.Context, userID, id int64) (*models.Claim, error) {
 	const find = `
 		SELECT ` + claimColumns + `
 		FROM claims c FORCE INDEX (idx_id)
@@ -145,8 +146,8 @@ func (s *DB) ReturnDirect(ctx context.Context, userID, id int64) (*models.Claim,
 		SET state=?, ended_at=?, due_at=NULL
 		WHERE drop_id=? AND user_id=? AND id=? AND state IN (?,?)`
 	var c models.Claim
-	err := s.Transact(ctx, func(tx *Tx) error {
-		if err := HoldDirect(tx); err != nil {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
+		if err := db.HoldDirect(tx); err != nil {
 			return err
 		}
 		c = models.Claim{}
@@ -172,14 +173,14 @@ func (s *DB) ReturnDirect(ctx context.Context, userID, id int64) (*models.Claim,
 				return err
 			}
 			if open {
-				return ErrChangedMeanwhile // another request has returned the last claim
+				return db.ErrChangedMeanwhile // another request has returned the last claim
 			}
 			return models.ErrDropEnded()
 		}
 		ended := tx.Exec(end, models.StateReturned, now, c.DropID, userID, id, models.StateReserved,
 			models.StateConfirmed)
 		if ended.Error == nil && ended.RowsAffected == 0 {
-			return ErrChangedMeanwhile
+			return db.ErrChangedMeanwhile
 		}
 		c.State, c.EndedAt = models.StateReturned, &now
 		return ended.Error

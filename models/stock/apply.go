@@ -1,4 +1,4 @@
-package db
+package stock
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // dropUser is the primary key of a claim.
@@ -33,13 +34,13 @@ type lockedDrop struct {
 
 // lockDrops locks and reads drops in the order of their ids. Every transaction that changes the claims of a drop, or
 // their number, holds this lock.
-func lockDrops(tx *Tx, ids []int64) (map[int64]*lockedDrop, error) {
+func lockDrops(tx *db.Tx, ids []int64) (map[int64]*lockedDrop, error) {
 	drops := make(map[int64]*lockedDrop, len(ids))
-	for some := range slices.Chunk(Ascending(ids), LockedAtOnce) {
+	for some := range slices.Chunk(db.Ascending(ids), db.LockedAtOnce) {
 		query := `
 			SELECT id, post_id, stock, claimed, confirm_within, version, sent_version
 			FROM drops FORCE INDEX (PRIMARY)
-			WHERE id IN (` + JoinIDs(some) + `)
+			WHERE id IN (` + db.JoinIDs(some) + `)
 			ORDER BY id
 			FOR UPDATE`
 		var rows []*lockedDrop
@@ -69,7 +70,7 @@ type claimBatch struct {
 // A claim is written if the drop has stock left, and neither the post nor the account is deleted. Otherwise it becomes
 // StateRejected, and the gate has to release it. Each event names its claim, so one that is in the row already changes
 // nothing. Events whose drop has no row are dropped.
-func ApplyClaims(tx *Tx, events []models.Event, now time.Time, done *models.LikesApplied) error {
+func ApplyClaims(tx *db.Tx, events []models.Event, now time.Time, done *models.LikesApplied) error {
 	if len(events) == 0 {
 		return nil
 	}
@@ -99,7 +100,7 @@ func ApplyClaims(tx *Tx, events []models.Event, now time.Time, done *models.Like
 }
 
 // read reads the rows that the events are about, and which posts and accounts exist.
-func (b *claimBatch) read(tx *Tx, events []models.Event) error {
+func (b *claimBatch) read(tx *db.Tx, events []models.Event) error {
 	users := map[int64][]int64{} // by drop
 	var taken, takers []int64
 	for _, e := range events {
@@ -110,7 +111,7 @@ func (b *claimBatch) read(tx *Tx, events []models.Event) error {
 		if e.Type == models.ClaimTaken {
 			key, owner := dropUser{e.ID, e.UserID}, b.owners[e.ClaimID]
 			if owner != (dropUser{}) && owner != key {
-				return fmt.Errorf("claim %d of two users: %w", e.ClaimID, errBadClaim)
+				return fmt.Errorf("claim %d of two users: %w", e.ClaimID, db.ErrBadClaim)
 			}
 			b.owners[e.ClaimID] = key
 			taken, takers = append(taken, e.ClaimID), append(takers, e.UserID)
@@ -120,17 +121,18 @@ func (b *claimBatch) read(tx *Tx, events []models.Event) error {
 	if b.rows, err = readClaims(tx.DB, users); err != nil {
 		return err
 	}
-	if err := b.checkOwners(tx, Ascending(taken)); err != nil {
+	if err := b.checkOwners(tx, db.Ascending(taken)); err != nil {
 		return err
 	}
 	var posts []int64
 	for _, d := range b.drops {
 		posts = append(posts, d.PostID)
 	}
-	if b.posts, err = IDsWhere(tx, "posts", Matching("status=?", models.StatusNormal), Ascending(posts)); err != nil {
+	if b.posts, err = db.IDsWhere(tx, "posts", db.Matching("status=?", models.StatusNormal),
+		db.Ascending(posts)); err != nil {
 		return err
 	}
-	b.users, err = IDsWhere(tx, "users", Matching("deleted_at IS NULL"), Ascending(takers))
+	b.users, err = db.IDsWhere(tx, "users", db.Matching("deleted_at IS NULL"), db.Ascending(takers))
 	return err
 }
 
@@ -158,27 +160,27 @@ func readClaims(conn *gorm.DB, users map[int64][]int64) (map[dropUser]*claimRow,
 		return nil
 	}
 	for _, id := range slices.Sorted(maps.Keys(users)) {
-		for some := range slices.Chunk(Ascending(users[id]), ReadUsers) {
-			if pairs > 0 && pairs+len(some) > ReadPairs {
+		for some := range slices.Chunk(db.Ascending(users[id]), db.ReadUsers) {
+			if pairs > 0 && pairs+len(some) > db.ReadPairs {
 				if err := read(); err != nil {
 					return nil, err
 				}
 			}
-			where = append(where, fmt.Sprintf("(c.drop_id=%d AND c.user_id IN (%s))", id, JoinIDs(some)))
+			where = append(where, fmt.Sprintf("(c.drop_id=%d AND c.user_id IN (%s))", id, db.JoinIDs(some)))
 			pairs += len(some)
 		}
 	}
 	return rows, read()
 }
 
-// checkOwners returns errBadClaim if one of the claims that the events take is that of another user or drop. The row
+// checkOwners returns ErrBadClaim if one of the claims that the events take is that of another user or drop. The row
 // would otherwise be overwritten.
-func (b *claimBatch) checkOwners(tx *Tx, taken []int64) error {
-	for some := range slices.Chunk(taken, ReadUsers) {
+func (b *claimBatch) checkOwners(tx *db.Tx, taken []int64) error {
+	for some := range slices.Chunk(taken, db.ReadUsers) {
 		query := `
 			SELECT id, drop_id, user_id
 			FROM claims FORCE INDEX (idx_id)
-			WHERE id IN (` + JoinIDs(some) + `)`
+			WHERE id IN (` + db.JoinIDs(some) + `)`
 		var found []struct {
 			ID  int64
 			Key dropUser `gorm:"embedded"`
@@ -189,7 +191,7 @@ func (b *claimBatch) checkOwners(tx *Tx, taken []int64) error {
 		for _, f := range found {
 			if f.Key != b.owners[f.ID] {
 				return fmt.Errorf("claim %d of user %d has a row of user %d: %w",
-					f.ID, b.owners[f.ID].UserID, f.Key.UserID, errBadClaim)
+					f.ID, b.owners[f.ID].UserID, f.Key.UserID, db.ErrBadClaim)
 			}
 		}
 	}
@@ -210,7 +212,7 @@ func (b *claimBatch) apply(e models.Event, done *models.LikesApplied) error {
 		}
 		if row.State.Live() {
 			if d.Claimed == 0 {
-				return fmt.Errorf("drop %d has a live claim and counts none: %w", d.ID, errBadClaim)
+				return fmt.Errorf("drop %d has a live claim and counts none: %w", d.ID, db.ErrBadClaim)
 			}
 			d.Claimed--
 			row.end(models.StateReturned, "", time.UnixMilli(e.At).UTC())
@@ -281,7 +283,7 @@ func (r *claimRow) end(state models.ClaimState, reason string, at time.Time) {
 
 // write writes the rows that the events changed, and notifies the users of claims that are confirmed or rejected. The
 // drops are locked, so no other transaction writes rows of theirs, except to confirm claims.
-func (b *claimBatch) write(tx *Tx) error {
+func (b *claimBatch) write(tx *db.Tx) error {
 	var keys []dropUser
 	for key, row := range b.rows {
 		if row.changed {
@@ -296,7 +298,7 @@ func (b *claimBatch) write(tx *Tx) error {
 	})
 	var notified []int64
 	byState := map[models.ClaimState][]int64{} // the same
-	for some := range slices.Chunk(keys, writtenClaims) {
+	for some := range slices.Chunk(keys, db.WrittenClaims) {
 		rows := make([]*claimRow, len(some))
 		for i, key := range some {
 			rows[i] = b.rows[key]
@@ -312,16 +314,16 @@ func (b *claimBatch) write(tx *Tx) error {
 	}
 	tx.Announce(models.ClaimConfirmed, byState[models.StateConfirmed]...)
 	tx.Announce(models.ClaimRejected, byState[models.StateRejected]...)
-	return notifyClaims(tx, notified, b.now)
+	return db.NotifyClaims(tx, notified, b.now)
 }
 
 // writeClaims writes rows of claims, new ones and those that exist.
-func writeClaims(tx *Tx, rows []*claimRow) error {
+func writeClaims(tx *db.Tx, rows []*claimRow) error {
 	values := make([]string, len(rows))
 	for i, r := range rows {
 		values[i] = fmt.Sprintf("(%d,%d,%d,%d,'%s',%s,%s,%s,%s,%s,%t)", r.DropID, r.UserID, r.ID, r.State, r.Reason,
-			sqlTime(&r.CreatedAt), sqlTime(r.ExpiresAt), sqlTime(r.ConfirmedAt), sqlTime(r.EndedAt), sqlTime(r.DueAt),
-			r.ToRelease)
+			db.SQLTime(&r.CreatedAt), db.SQLTime(r.ExpiresAt), db.SQLTime(r.ConfirmedAt), db.SQLTime(r.EndedAt),
+			db.SQLTime(r.DueAt), r.ToRelease)
 	}
 	insert := `
 		INSERT INTO claims (drop_id, user_id, id, state, reason, created_at, expires_at, confirmed_at, ended_at, due_at,
@@ -339,7 +341,7 @@ func writeClaims(tx *Tx, rows []*claimRow) error {
 
 // count changes the counts and sent versions of the drops. The condition is the last line of defence: if any other
 // writer broke the lock, the whole batch is rolled back rather than oversell.
-func (b *claimBatch) count(tx *Tx) error {
+func (b *claimBatch) count(tx *db.Tx) error {
 	claimed, sent := map[int64]int64{}, map[int64]int64{}
 	var ids []int64
 	for id, d := range b.drops {
@@ -358,13 +360,13 @@ func (b *claimBatch) count(tx *Tx) error {
 		return nil
 	}
 	var set []string
-	var where Conditions
-	where.Add("id IN (" + JoinIDs(Ascending(ids)) + ")")
+	var where db.Conditions
+	where.Add("id IN (" + db.JoinIDs(db.Ascending(ids)) + ")")
 	if len(sent) > 0 {
-		set = append(set, "sent_version=GREATEST(sent_version, "+CaseOf(sent, "0")+")")
+		set = append(set, "sent_version=GREATEST(sent_version, "+db.CaseOf(sent, "0")+")")
 	}
 	if len(claimed) > 0 {
-		n := CaseOf(claimed, "0")
+		n := db.CaseOf(claimed, "0")
 		set = append(set, "claimed=claimed+"+n)
 		where.Add("claimed+" + n + " BETWEEN 0 AND stock")
 	}
@@ -376,7 +378,7 @@ func (b *claimBatch) count(tx *Tx) error {
 		return fmt.Errorf("count claims: %w", update.Error)
 	}
 	if update.RowsAffected != int64(len(ids)) {
-		return fmt.Errorf("%d of %d drops can have these claims: %w", update.RowsAffected, len(ids), errBadClaim)
+		return fmt.Errorf("%d of %d drops can have these claims: %w", update.RowsAffected, len(ids), db.ErrBadClaim)
 	}
 	return nil
 }

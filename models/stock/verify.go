@@ -1,4 +1,4 @@
-package db
+package stock
 
 import (
 	"context"
@@ -7,22 +7,23 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // TallyDrops counts the live claims of at most limit drops with ids above after, in the order of their ids. As with
 // Tally, LockedDropTally has to confirm a difference.
-func (s *DB) TallyDrops(ctx context.Context, after int64, limit int) ([]models.DropTally, error) {
-	return tallyDrops(s.Read(ctx), Matching("d.id>?", after), limit)
+func (s *Store) TallyDrops(ctx context.Context, after int64, limit int) ([]models.DropTally, error) {
+	return tallyDrops(s.Read(ctx), db.Matching("d.id>?", after), limit)
 }
 
 // TallyDrop is TallyDrops for one drop. ok is false if the drop has no row.
-func (s *DB) TallyDrop(ctx context.Context, id int64) (t models.DropTally, ok bool, err error) {
+func (s *Store) TallyDrop(ctx context.Context, id int64) (t models.DropTally, ok bool, err error) {
 	return tallyDrop(s.Read(ctx), id)
 }
 
 // LockedDropTally counts the live claims of one drop while its row is locked, as LockedTally does.
-func (s *DB) LockedDropTally(ctx context.Context, id int64) (t models.DropTally, ok bool, err error) {
-	err = s.Transact(Aside(ctx), func(tx *Tx) error {
+func (s *Store) LockedDropTally(ctx context.Context, id int64) (t models.DropTally, ok bool, err error) {
+	err = s.Transact(db.Aside(ctx), func(tx *db.Tx) error {
 		if _, err := lockDrops(tx, []int64{id}); err != nil {
 			return err
 		}
@@ -33,7 +34,7 @@ func (s *DB) LockedDropTally(ctx context.Context, id int64) (t models.DropTally,
 }
 
 func tallyDrop(conn *gorm.DB, id int64) (t models.DropTally, ok bool, err error) {
-	list, err := tallyDrops(conn, Matching("d.id=?", id), 1)
+	list, err := tallyDrops(conn, db.Matching("d.id=?", id), 1)
 	if err != nil || len(list) == 0 {
 		return models.DropTally{}, false, err
 	}
@@ -41,11 +42,11 @@ func tallyDrop(conn *gorm.DB, id int64) (t models.DropTally, ok bool, err error)
 }
 
 // TallyDropsOfShard is TallyDrops for the drops of one shard.
-func (s *DB) TallyDropsOfShard(ctx context.Context, shard int, after int64, limit int) ([]models.DropTally, error) {
-	return tallyDrops(s.Read(ctx), Matching("d.id>? AND MOD(d.id,?)=?", after, s.Shards(), shard), limit)
+func (s *Store) TallyDropsOfShard(ctx context.Context, shard int, after int64, limit int) ([]models.DropTally, error) {
+	return tallyDrops(s.Read(ctx), db.Matching("d.id>? AND MOD(d.id,?)=?", after, s.Shards(), shard), limit)
 }
 
-func tallyDrops(conn *gorm.DB, where Conditions, limit int) ([]models.DropTally, error) {
+func tallyDrops(conn *gorm.DB, where db.Conditions, limit int) ([]models.DropTally, error) {
 	query := `
 		SELECT d.id, p.status=? AS open, d.stock, d.claimed, d.unsent,
 			(SELECT COUNT(*) FROM claims c WHERE c.drop_id=d.id AND c.state IN (?,?)) AS live_rows
@@ -64,7 +65,7 @@ func tallyDrops(conn *gorm.DB, where Conditions, limit int) ([]models.DropTally,
 
 // RecountDrop sets claimed of a drop to the number of its live claims. If the stock is less than that, RecountDrop
 // raises the stock, too, with a new version: the claims were promised to their users.
-func (s *DB) RecountDrop(ctx context.Context, id int64) error {
+func (s *Store) RecountDrop(ctx context.Context, id int64) error {
 	const read = `
 		SELECT COUNT(*)
 		FROM claims FORCE INDEX (PRIMARY)
@@ -73,7 +74,7 @@ func (s *DB) RecountDrop(ctx context.Context, id int64) error {
 		UPDATE drops FORCE INDEX (PRIMARY)
 		SET version=IF(stock<?, version+1, version), stock=GREATEST(stock, ?), claimed=?
 		WHERE id=?`
-	err := s.Transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
 		if _, err := lockDrops(tx, []int64{id}); err != nil {
 			return err
 		}
@@ -96,7 +97,7 @@ const comparedClaims = 5000
 // of differences, in the order of their users. gate returns, in the order of their users, all claims that the gate
 // holds of users above after and up to upTo (0: without end). Changes on their way to MySQL are differences, too: the
 // caller compares again after they have arrived.
-func (s *DB) CompareClaims(
+func (s *Store) CompareClaims(
 	ctx context.Context, dropID int64,
 	gate func(ctx context.Context, after, upTo int64) ([]models.LiveClaim, error),
 	fn func([]models.ClaimDrift) error,
@@ -152,7 +153,7 @@ func compareClaims(rows, gate []models.LiveClaim) []models.ClaimDrift {
 }
 
 // markEnded marks the differences of claims that MySQL has ended.
-func (s *DB) markEnded(ctx context.Context, dropID int64, drifts []models.ClaimDrift) error {
+func (s *Store) markEnded(ctx context.Context, dropID int64, drifts []models.ClaimDrift) error {
 	var users []int64
 	for _, d := range drifts {
 		if d.Row == 0 {
@@ -176,7 +177,7 @@ func (s *DB) markEnded(ctx context.Context, dropID int64, drifts []models.ClaimD
 
 // ReleaseClaim marks an ended claim as one that the gate has to release. It reports whether the row has this claim and
 // it has ended.
-func (s *DB) ReleaseClaim(ctx context.Context, dropID, userID, id int64) (ok bool, err error) {
+func (s *Store) ReleaseClaim(ctx context.Context, dropID, userID, id int64) (ok bool, err error) {
 	const read = `
 		SELECT COUNT(*)
 		FROM claims FORCE INDEX (PRIMARY)
@@ -186,7 +187,7 @@ func (s *DB) ReleaseClaim(ctx context.Context, dropID, userID, id int64) (ok boo
 		SET to_release=1
 		WHERE drop_id=? AND user_id=? AND id=? AND state NOT IN (?,?)`
 	args := []any{dropID, userID, id, models.StateReserved, models.StateConfirmed}
-	err = s.Transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *db.Tx) error {
 		if _, err := lockDrops(tx, []int64{dropID}); err != nil {
 			return err
 		}
