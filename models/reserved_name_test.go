@@ -8,6 +8,7 @@ import (
 )
 
 func TestReservedNames_includeTheirLookalikes(t *testing.T) {
+	t.Parallel()
 	reserved, err := NewReservedNames([]string{"Forum_Team"})
 	assert.NoError(t, err)
 	for _, name := range []string{
@@ -27,6 +28,7 @@ func TestReservedNames_includeTheirLookalikes(t *testing.T) {
 }
 
 func TestPasswords_areNotCommon(t *testing.T) {
+	t.Parallel()
 	registration := Registration{Username: "ada.lovelace", Email: "countess1815@example.org"}
 	for _, password := range []string{
 		"password", "12345678", "PASSWORD", "Password1", "password123", "passw0rd", "P@ssw0rd!", "qwertyuiop",

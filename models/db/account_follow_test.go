@@ -104,6 +104,7 @@ func (c *crowd) reads(tb testing.TB) (n int64) {
 // TestPeople_listsReadNoMoreThanTheyShow counts what the server reads: on a table of 100,000 posts any plan but the one
 // by the list's own index reads many times more.
 func TestPeople_listsReadNoMoreThanTheyShow(t *testing.T) {
+	t.Parallel()
 	c := newCrowd(t)
 	ctx, store := t.Context(), c.store
 	const limit = 21
@@ -189,6 +190,7 @@ func TestPeople_listsReadNoMoreThanTheyShow(t *testing.T) {
 
 // TestFeed_isTheOrderOfAllPosts walks feeds in which many posts share a second, so that pages end within one.
 func TestFeed_isTheOrderOfAllPosts(t *testing.T) {
+	t.Parallel()
 	store, ctx := openStore(t), t.Context()
 	follower := newUser(t, store, "reader")
 	random := rand.New(rand.NewPCG(4, 2))

@@ -62,6 +62,7 @@ func write(
 }
 
 func TestNotifications_reachTheUsersConcerned(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	var users []models.Author
 	for _, name := range []string{"ada", "bob", "cyd", "Dan"} {
@@ -123,6 +124,7 @@ func TestNotifications_reachTheUsersConcerned(t *testing.T) {
 }
 
 func TestNotifications_areListedAndRead(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ada, bob, cyd := newUser(t, store, "ada"), newUser(t, store, "bob"), newUser(t, store, "cyd")
 	post := newPost(t, store, ada)
@@ -172,6 +174,7 @@ func TestNotifications_areListedAndRead(t *testing.T) {
 }
 
 func TestNotifications_manyAreReadAndCounted(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ada, bob := newUser(t, store, "ada"), newUser(t, store, "bob")
 	post := newPost(t, store, ada)
@@ -192,6 +195,7 @@ func TestNotifications_manyAreReadAndCounted(t *testing.T) {
 }
 
 func TestPurgeNotifications(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ada := newUser(t, store, "ada")
 	post := newPost(t, store, ada)
@@ -214,6 +218,7 @@ func TestPurgeNotifications(t *testing.T) {
 
 // TestCreateComment_notifiesOnceWhenRetried makes the transaction the victim of a deadlock.
 func TestCreateComment_notifiesOnceWhenRetried(t *testing.T) {
+	t.Parallel()
 	var retried atomic.Int64
 	store, err := db.Open(
 		t.Context(),
@@ -263,18 +268,17 @@ func TestCreateComment_notifiesOnceWhenRetried(t *testing.T) {
 func awaitStatement(t *testing.T, store *db.DB, like string) (connection int) {
 	t.Helper()
 	testkit.Eventually(t, 10*time.Second, func() (bool, string) {
-		connection = count(
-			t,
-			store,
-			"SELECT COALESCE(MAX(id),0) FROM information_schema.processlist WHERE info LIKE ?",
-			like,
-		)
+		connection = count(t, store, `
+			SELECT COALESCE(MAX(id),0)
+			FROM information_schema.processlist
+			WHERE db=DATABASE() AND info LIKE ?`, like)
 		return connection != 0, "no statement like " + like
 	})
 	return connection
 }
 
 func TestCreateComment_notifiesNobodyWhenKilled(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ada, bob := newUser(t, store, "ada"), newUser(t, store, "bob")
 	post := newPost(t, store, ada)
@@ -337,6 +341,7 @@ func rowsRead(t *testing.T, store *db.DB) int {
 // TestLists_ofAUserReadOnlyTheirPage counts the rows that pages at the beginning and far behind make the server
 // read.
 func TestLists_ofAUserReadOnlyTheirPage(t *testing.T) {
+	t.Parallel()
 	store := openWith(t, db.Options{MaxConns: 1})
 	ada, bob := newUser(t, store, "ada"), newUser(t, store, "bob")
 	const n, page = 20_000, 20

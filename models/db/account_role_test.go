@@ -11,6 +11,7 @@ import (
 )
 
 func TestSetRole_isLoggedAndLeavesDeletedAccountsAlone(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ctx := t.Context()
 	ada, gone := newUser(t, store, "ada"), newUser(t, store, "gone")

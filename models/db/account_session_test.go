@@ -13,6 +13,7 @@ import (
 
 // A login checks the password before it opens the session; meanwhile the password may have gone.
 func TestLogin_failsAfterThePasswordChanged(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ctx := t.Context()
 	user := &models.User{Username: "ada", Email: "ada@example.org", PasswordHash: "first"}
@@ -49,6 +50,7 @@ func TestLogin_failsAfterThePasswordChanged(t *testing.T) {
 // Of the last two admins who leave at the same moment one stays. A ban keeps its account, and goes with it once it is
 // over.
 func TestDeleteUser_leavesAnAdmin(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	var admins [2]*models.User
 	for i := range admins {

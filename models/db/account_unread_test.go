@@ -48,6 +48,7 @@ ORDER BY n`, ada.ID, n)
 // A page of unread posts reads a bounded number of rows, whether the marks are few enough to be sorted or not. Going
 // from page to page meets every unread post once, the latest comment first.
 func TestUnreadPosts_boundTheWork(t *testing.T) {
+	t.Parallel()
 	const perMark = 12 // rows and entries for a mark that is joined and sorted: 8 of MariaDB, 11 of MySQL
 	for name, c := range map[string]struct {
 		posts  int
@@ -102,6 +103,7 @@ func TestUnreadPosts_boundTheWork(t *testing.T) {
 
 // With more marks than are sorted, the list walks the index of the order, and sorts nothing but its page.
 func TestUnreadPosts_walkTheIndexOfTheOrder(t *testing.T) {
+	t.Parallel()
 	store, log := openWatched(t, testkit.Database(t))
 	_, bob := fillMarked(t, store, 10_000, "1")
 	middle := models.ListKey{Value: 1600000000 + 5_000, ID: 5_000}

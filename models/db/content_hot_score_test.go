@@ -67,6 +67,7 @@ func TestHotScore_followsTheLikes(t *testing.T) {
 // TestHotScore_isTheSameInGoAndInTheDatabase uses the statement that counts, for every number of likes up to 100,000
 // and for the powers of ten above.
 func TestHotScore_isTheSameInGoAndInTheDatabase(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ada := newUser(t, store, "ada")
 	var counts []int64

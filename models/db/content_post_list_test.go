@@ -78,6 +78,7 @@ func entriesRead(t *testing.T, store *db.DB, call func()) (n int) {
 
 // Every order of an author's and of a tag's posts is read from an index, on the first page and on others.
 func TestListPosts_readNoMoreThanThePage(t *testing.T) {
+	t.Parallel()
 	store, author, _ := openOld(t)
 	for _, sort := range []models.PostSort{models.PostsNew, models.PostsHot, models.PostsTop, models.PostsActive} {
 		queries := map[string]db.PostQuery{"all": {}, "author": {AuthorID: author.ID}, "tag": {Tag: "old"}}
@@ -106,6 +107,7 @@ func TestListPosts_readNoMoreThanThePage(t *testing.T) {
 
 // A search for words of all posts stops at its bound, is not Complete, and has the same posts on all pages.
 func TestListPosts_boundASearch(t *testing.T) {
+	t.Parallel()
 	store, _, words := openOld(t)
 	for _, sort := range []models.PostSort{models.PostsRelevance, models.PostsNew, models.PostsTop} {
 		q := db.PostQuery{Sort: sort, Terms: words, Limit: 101}
@@ -147,6 +149,7 @@ func TestListPosts_boundASearch(t *testing.T) {
 // The number of blocked posts that a page passes over is bounded, also with a window and a tag. The first page is empty
 // and has a Rest, and the next one finds the only post that the viewer sees.
 func TestListPosts_boundWhatIsPassedOver(t *testing.T) {
+	t.Parallel()
 	store := openWith(t, db.Options{MaxConns: 1})
 	const posts, maxExamined = 30_000, 20_000
 	ada, bob, dan := newUser(t, store, "ada"), newUser(t, store, "bob"), newUser(t, store, "dan")

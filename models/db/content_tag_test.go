@@ -152,6 +152,7 @@ func TestListTags(t *testing.T) {
 // A page of tags examines a bounded number of them, even if many begin with the same letters, are unused, or are more
 // popular than the listed ones.
 func TestListTags_boundWhatIsPassedOver(t *testing.T) {
+	t.Parallel()
 	store := openWith(t, db.Options{MaxConns: 1})
 	exec(t, store, `
 INSERT INTO tags (id, name, posts_count)

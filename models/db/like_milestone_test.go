@@ -33,6 +33,7 @@ func (l shardLog) likesOf(seq, first, last int64, liked bool) []models.LikeRecor
 }
 
 func TestMilestones_notifyOncePerTarget(t *testing.T) {
+	t.Parallel()
 	l, notified := milestonesOf(t)
 	l.apply(l.likesOf(1, 1, 9, true)...)
 	assert.Equal(t, "1", notified())
@@ -56,6 +57,7 @@ func TestMilestones_notifyOncePerTarget(t *testing.T) {
 }
 
 func TestMilestones_ofComments(t *testing.T) {
+	t.Parallel()
 	l, notified := milestonesOf(t)
 	post, err := l.store.PostByID(t.Context(), 0, l.target.ID)
 	require.NoError(t, err)
@@ -83,6 +85,7 @@ func TestMilestones_ofComments(t *testing.T) {
 
 // The author's own like counts for no milestone, wherever it comes among the likes of others and the batches.
 func TestMilestones_countTheLikesOfOthers(t *testing.T) {
+	t.Parallel()
 	type like struct {
 		user  int64 // 0: the author
 		liked bool
@@ -146,6 +149,7 @@ func TestMilestones_countTheLikesOfOthers(t *testing.T) {
 }
 
 func TestMilestones_skipDeletedTargets(t *testing.T) {
+	t.Parallel()
 	l, notified := milestonesOf(t)
 	ada := int64(count(t, l.store, "SELECT user_id FROM posts"))
 	_, err := l.store.Pool().ExecContext(t.Context(), "UPDATE posts SET status=2")
@@ -164,6 +168,7 @@ func TestMilestones_skipDeletedTargets(t *testing.T) {
 // Writers that each claim the shard bring a count over two milestones, while it goes up and down in direct
 // mode as well.
 func TestMilestones_notifyOnceAmongConcurrentWriters(t *testing.T) {
+	t.Parallel()
 	l, notified := milestonesOf(t)
 	var log []models.LikeRecord
 	for seq := int64(1); seq <= 200; seq++ {
@@ -201,6 +206,7 @@ func TestMilestones_notifyOnceAmongConcurrentWriters(t *testing.T) {
 
 // A like that another transaction counts while the batch is being written takes the count to the milestone with it.
 func TestMilestones_areReachedDespiteOtherCounts(t *testing.T) {
+	t.Parallel()
 	l, notified := milestonesOf(t)
 	l.apply(l.likesOf(1, 1, 8, true)...)
 	other, err := l.store.Pool().BeginTx(t.Context(), nil)
@@ -220,7 +226,7 @@ func TestMilestones_areReachedDespiteOtherCounts(t *testing.T) {
 		return count(t, l.store, `
 				SELECT COUNT(*)
 				FROM information_schema.processlist
-				WHERE id<>CONNECTION_ID() AND (info LIKE ? OR info LIKE ?)`,
+				WHERE db=DATABASE() AND id<>CONNECTION_ID() AND (info LIKE ? OR info LIKE ?)`,
 			"%SELECT%id, likes_count%FOR UPDATE", "UPDATE posts%SET hot_score%") == 1, "no statement waits"
 	})
 	require.NoError(t, other.Commit())
@@ -230,6 +236,7 @@ func TestMilestones_areReachedDespiteOtherCounts(t *testing.T) {
 }
 
 func TestMilestones_inDirectMode(t *testing.T) {
+	t.Parallel()
 	l, notified := milestonesOf(t)
 	set := func(user int64, liked bool) {
 		_, err := l.likes.SetLike(t.Context(), l.target, user, liked)
@@ -257,6 +264,7 @@ func TestMilestones_inDirectMode(t *testing.T) {
 }
 
 func TestPassMilestones_ofImportedLikes(t *testing.T) {
+	t.Parallel()
 	l, notified := milestonesOf(t)
 	require.NoError(t, l.likes.PassMilestones(t.Context(), l.target, 37))
 	l.apply(l.likesOf(1, 1, 99, true)...)

@@ -14,6 +14,7 @@ import (
 // TestSaveRing_reportsNoRingThatIsBeingResolved has a job report a ring while a moderator is resolving it. The job
 // waits, and then neither adds to the resolved report nor reports the ring again.
 func TestSaveRing_reportsNoRingThatIsBeingResolved(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ctx := t.Context()
 	author, bob, carol := newUser(t, store, "ada"), newUser(t, store, "bob"), newUser(t, store, "carol")

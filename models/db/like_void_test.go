@@ -21,6 +21,7 @@ import (
 // TestVoidLikes_ofTheBannedEndsWithTheBan limits a request to the likes that a banned user's last sessions may bring.
 // Likes after the end of the ban, whatever ended it, are not voided.
 func TestVoidLikes_ofTheBannedEndsWithTheBan(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ctx := t.Context()
 	mod := newModerator(t, store, "mod")

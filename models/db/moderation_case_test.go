@@ -17,6 +17,7 @@ import (
 )
 
 func TestReports_areOnePerUserAndTargetAndResolvedOnce(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ctx := t.Context()
 	ada, mod, mod2 := newUser(t, store, "ada"), newModerator(t, store, "mod"), newModerator(t, store, "mod2")

@@ -65,6 +65,7 @@ func exactCounts(t testing.TB, store *db.DB) {
 }
 
 func TestModeration_deletionsAndRestorationsCountExactly(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ctx := t.Context()
 	ada, mod, mod2 := newUser(t, store, "ada"), newModerator(t, store, "mod"), newModerator(t, store, "mod2")
@@ -117,6 +118,7 @@ func TestModeration_deletionsAndRestorationsCountExactly(t *testing.T) {
 
 // TestModeration_isExactAmongWriters deletes and restores everything of one post at once, while others comment on it.
 func TestModeration_isExactAmongWriters(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ada, mod := newUser(t, store, "ada"), newModerator(t, store, "mod")
 	p := newPost(t, store, ada)
@@ -176,6 +178,7 @@ func forbidden(t testing.TB, err error, what string) {
 }
 
 func TestModeration_rejectsActsOnOneself(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ctx := t.Context()
 	ada, admin := newUser(t, store, "ada"), newAdmin(t, store, "admin")
@@ -211,6 +214,7 @@ func TestModeration_rejectsActsOnOneself(t *testing.T) {
 
 // TestActs_endWithTheRole carries out each act as an actor who has lost the role, or is banned.
 func TestActs_endWithTheRole(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ctx := t.Context()
 	ada, eve := newUser(t, store, "ada"), newUser(t, store, "eve")
@@ -290,6 +294,7 @@ func TestActs_endWithTheRole(t *testing.T) {
 
 // TestModeration_doesNotOverruleHigherRoles takes back what an admin decided.
 func TestModeration_doesNotOverruleHigherRoles(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ctx := t.Context()
 	eve, mod, admin := newUser(t, store, "eve"), newModerator(t, store, "mod"), newAdmin(t, store, "admin")
@@ -325,6 +330,7 @@ func TestModeration_doesNotOverruleHigherRoles(t *testing.T) {
 }
 
 func TestActs_withoutAChangeAreNotLogged(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ctx := t.Context()
 	eve, admin := newUser(t, store, "eve"), newAdmin(t, store, "admin")
@@ -337,6 +343,7 @@ func TestActs_withoutAChangeAreNotLogged(t *testing.T) {
 
 // TestDeleteUser_doesNotCountBannedAdmins leaves a forum to an admin who cannot sign in.
 func TestDeleteUser_doesNotCountBannedAdmins(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ctx := t.Context()
 	last := &models.User{Username: "last", Email: "last@example.org", PasswordHash: "x", Role: models.RoleAdmin}
@@ -351,6 +358,7 @@ func TestDeleteUser_doesNotCountBannedAdmins(t *testing.T) {
 
 // However many moderators pin posts at once, no more than MaxPinned are pinned.
 func TestSetPostFlag_boundsPinnedPosts(t *testing.T) {
+	t.Parallel()
 	store, ctx := openStore(t), t.Context()
 	ada := newUser(t, store, "ada")
 	var mods, free []int64

@@ -102,6 +102,7 @@ func finish(t *testing.T, store *db.DB, id int64) int {
 }
 
 func TestOperation_deletesAllAndIsUndoneExactly(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ctx := t.Context()
 	eve, other := spammer(t, store, 45, 230)
@@ -159,6 +160,7 @@ func TestOperation_deletesAllAndIsUndoneExactly(t *testing.T) {
 
 // TestOperation_isExactAtEveryStep stops between the steps, as a process does that is killed, and undoes it half way.
 func TestOperation_isExactAtEveryStep(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	eve, _ := spammer(t, store, 25, 120)
 	mod := newModerator(t, store, "mod")
@@ -188,6 +190,7 @@ func TestOperation_isExactAtEveryStep(t *testing.T) {
 
 // TestOperation_reachesDeletedAccounts deletes the content of a deleted account.
 func TestOperation_reachesDeletedAccounts(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ctx := t.Context()
 	mod, mod2 := newModerator(t, store, "mod"), newModerator(t, store, "mod2")
@@ -215,6 +218,7 @@ func TestOperation_reachesDeletedAccounts(t *testing.T) {
 
 // TestOperation_leavesDeletionsOfModerators deletes, out of what an operation has hidden, some by itself.
 func TestOperation_leavesDeletionsOfModerators(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ctx := t.Context()
 	eve, ada, mod, mod2 := newUser(
@@ -265,6 +269,7 @@ func TestOperation_leavesDeletionsOfModerators(t *testing.T) {
 
 // TestOperation_keepsEarlierDeletions restores as an author, while the deletion of all stands and after.
 func TestOperation_keepsEarlierDeletions(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ctx := t.Context()
 	eve, mod := newUser(t, store, "eve"), newModerator(t, store, "mod")

@@ -82,6 +82,7 @@ func eachTarget(t *testing.T, test func(t *testing.T, store *db.DB, ada models.A
 // TestRevisions_areBoundedInNumber edits more often than versions are kept. The first one and the one that was reported
 // stay.
 func TestRevisions_areBoundedInNumber(t *testing.T) {
+	t.Parallel()
 	eachTarget(t, func(t *testing.T, store *db.DB, ada models.Author, target models.Target) {
 		reporter := newUser(t, store, "bob")
 		const reported, edits = 3, models.MaxRevisions + 20
@@ -108,6 +109,7 @@ func TestRevisions_areBoundedInNumber(t *testing.T) {
 }
 
 func TestRevisions_areBoundedInBytes(t *testing.T) {
+	t.Parallel()
 	eachTarget(t, func(t *testing.T, store *db.DB, ada models.Author, target models.Target) {
 		const edits, size = 50, models.MaxContent - 10
 		for i := range int64(edits) {
@@ -119,6 +121,7 @@ func TestRevisions_areBoundedInBytes(t *testing.T) {
 }
 
 func TestReports_keepTheFirstReportedVersions(t *testing.T) {
+	t.Parallel()
 	eachTarget(t, func(t *testing.T, store *db.DB, ada models.Author, target models.Target) {
 		for i := range int64(models.MaxReportedVersions + 3) {
 			for _, name := range []string{"a", "b"} {
@@ -181,6 +184,7 @@ func textLeft(t *testing.T, store *db.DB, word string) []string {
 
 // TestRedactVersion_overwritesTheTextEverywhere searches every column of every table for the text.
 func TestRedactVersion_overwritesTheTextEverywhere(t *testing.T) {
+	t.Parallel()
 	for _, present := range []bool{true, false} {
 		eachTarget(t, func(t *testing.T, store *db.DB, ada models.Author, target models.Target) {
 			mod, reporter := newUser(t, store, "mod"), newUser(t, store, "bob")
@@ -250,6 +254,7 @@ func TestRedactVersion_overwritesTheTextEverywhere(t *testing.T) {
 }
 
 func TestRedactVersion_refuses(t *testing.T) {
+	t.Parallel()
 	eachTarget(t, func(t *testing.T, store *db.DB, ada models.Author, target models.Target) {
 		mod, bob := newUser(t, store, "mod"), newUser(t, store, "bob")
 		exec(t, store, "UPDATE users SET role=? WHERE id IN (?,?)", models.RoleModerator, mod.ID, ada.ID)
@@ -323,6 +328,7 @@ func text(t *testing.T, store *db.DB, target models.Target) string {
 // TestPurgeContent_leavesNothingToRead purges content, normal or deleted in one of several ways, and
 // searches every column of every table for the text. It cannot be restored.
 func TestPurgeContent_leavesNothingToRead(t *testing.T) {
+	t.Parallel()
 	const secret = "xylophone"
 	type setUp func(t *testing.T, store *db.DB, ada, mod models.Author, target models.Target)
 	for name, before := range map[string]setUp{
@@ -454,6 +460,7 @@ func workOff(t *testing.T, store *db.DB, id int64) {
 
 // TestRevisions_ofAComment has the same versions and the same times as the edits.
 func TestRevisions_ofAComment(t *testing.T) {
+	t.Parallel()
 	now := past
 	store := openWith(t, db.Options{Now: func() time.Time { return now }})
 	ada := newUser(t, store, "ada")

@@ -85,6 +85,7 @@ func TestStore_rejectsAtOnceWhileMySQLIsDown(t *testing.T) {
 
 // Calls that wait for a connection until their time is over report nothing about the server.
 func TestStore_staysAvailableWithBusyConnections(t *testing.T) {
+	t.Parallel()
 	store := openWith(t, db.Options{MaxConns: 1})
 	author := newUser(t, store, "ada")
 	busy, err := store.Pool().Conn(t.Context())
@@ -103,6 +104,7 @@ func TestStore_staysAvailableWithBusyConnections(t *testing.T) {
 
 // A server that takes no writes, because it is read-only or its disk is full, is not away: what needs no write goes on.
 func TestStore_readsFromReadOnlyMySQL(t *testing.T) {
+	t.Parallel()
 	server, err := servers.StartMySQL(t.Context(), filepath.Join(t.TempDir(), "mysql"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
@@ -204,6 +206,7 @@ func storeBehind(t *testing.T, n *network) *db.DB {
 
 // A statement that its client gave up reports nothing about the server.
 func TestStore_staysAvailableAfterCanceledStatements(t *testing.T) {
+	t.Parallel()
 	var n network
 	store := storeBehind(t, &n)
 	author := newUser(t, store, "ada")
@@ -235,6 +238,7 @@ func TestStore_staysAvailableAfterCanceledStatements(t *testing.T) {
 // While MySQL is away one call at a time tries whether it is back, and the others are refused until one succeeds. One
 // that is given up is not a success.
 func TestStore_admitsOneProbeAtATime(t *testing.T) {
+	t.Parallel()
 	var n network
 	store := storeBehind(t, &n)
 	n.refuses.Store(true)
@@ -290,6 +294,7 @@ func TestStore_admitsOneProbeAtATime(t *testing.T) {
 }
 
 func TestStore_closesConnectionsThatWereCut(t *testing.T) {
+	t.Parallel()
 	var made []net.Conn // the store is opened and used by this goroutine alone
 	mysql.RegisterDialContext("cuttable", func(ctx context.Context, address string) (net.Conn, error) {
 		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
@@ -312,6 +317,7 @@ func TestStore_closesConnectionsThatWereCut(t *testing.T) {
 
 // A server that holds a COMMIT, as one that waits for space on its disk, holds no caller beyond its time.
 func TestStore_commitEndsWithItsContext(t *testing.T) {
+	t.Parallel()
 	server, err := servers.StartMySQL(t.Context(), filepath.Join(t.TempDir(), "mysql"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })

@@ -12,6 +12,7 @@ import (
 )
 
 func TestConditions_makeOneClause(t *testing.T) {
+	t.Parallel()
 	var none Conditions
 	assert.Empty(t, none.Clause())
 	assert.Equal(t, "TRUE", none.all())
@@ -26,6 +27,7 @@ func TestConditions_makeOneClause(t *testing.T) {
 }
 
 func TestConditions_cloneLeavesTheOriginal(t *testing.T) {
+	t.Parallel()
 	c := Matching("a=?", 1)
 	d := c.Clone()
 	d.Add("b=?", 2)
@@ -37,6 +39,7 @@ func TestConditions_cloneLeavesTheOriginal(t *testing.T) {
 // TestStatements_nameTheirConstants checks that no statement spells a status, a kind or a role as a number. Their
 // values are arguments, or literals that are formatted from the constants.
 func TestStatements_nameTheirConstants(t *testing.T) {
+	t.Parallel()
 	number := regexp.MustCompile(`\b(status|kind|role)(=|<>|<|>|<=|>=| IN \()[0-9]`)
 	for _, statement := range []string{"WHERE p.status=1", "n.kind<>4", "role IN (2,3)"} {
 		require.Regexp(t, number, statement)

@@ -66,6 +66,7 @@ func release(t *testing.T, store *db.DB, c *db.RequestClaim) (done bool) {
 }
 
 func TestRequestClaim_isHeldUntilTheEnd(t *testing.T) {
+	t.Parallel()
 	store, age := agingStore(t)
 	c := claim(t, store, request(1, 1))
 	claimFails(t, db.ErrKeyInUse, store, request(1, 1))
@@ -85,6 +86,7 @@ func TestRequestClaim_isHeldUntilTheEnd(t *testing.T) {
 }
 
 func TestRequestClaim_isReleased(t *testing.T) {
+	t.Parallel()
 	store, _ := agingStore(t)
 	c := claim(t, store, request(1, 1))
 	assert.False(t, release(t, store, c))
@@ -95,6 +97,7 @@ func TestRequestClaim_isReleased(t *testing.T) {
 
 // An answer that is too long is not kept: a row has a bound.
 func TestRequestClaim_keepsOnlySmallAnswers(t *testing.T) {
+	t.Parallel()
 	store, _ := agingStore(t)
 	c := claim(t, store, request(1, 1))
 	require.NoError(t, db.KeepAnswer(db.WithRequestClaim(t.Context(), c), strings.Repeat("x", 40_000)))
@@ -106,6 +109,7 @@ func TestRequestClaim_keepsOnlySmallAnswers(t *testing.T) {
 
 // What creates something names it in the row of the key, so a repetition finds it.
 func TestRequestClaim_namesCreatedRows(t *testing.T) {
+	t.Parallel()
 	store, age := agingStore(t)
 	ada := newUser(t, store, "ada")
 	post := newPost(t, store, ada)
@@ -141,6 +145,7 @@ func TestRequestClaim_namesCreatedRows(t *testing.T) {
 
 // A request has one effect. A second transaction is a mistake of the program, and shows before anything is lost by it.
 func TestRequestClaim_refusesASecondEffect(t *testing.T) {
+	t.Parallel()
 	store, _ := agingStore(t)
 	ada := newUser(t, store, "ada")
 	post := newPost(t, store, ada)
@@ -159,6 +164,7 @@ func TestRequestClaim_refusesASecondEffect(t *testing.T) {
 
 // The process that takes a request over goes on where the one before it died.
 func TestRequestClaim_continuesAfterItsSteps(t *testing.T) {
+	t.Parallel()
 	store, age := agingStore(t)
 	ada := newUser(t, store, "ada")
 	post := newPost(t, store, ada)
@@ -196,6 +202,7 @@ func TestRequestClaim_continuesAfterItsSteps(t *testing.T) {
 
 // A request that was given up may still be at work. What it does after its key was taken over must not be.
 func TestRequestClaim_lateCommitIsRolledBack(t *testing.T) {
+	t.Parallel()
 	store, age := agingStore(t)
 	ada := newUser(t, store, "ada")
 	post := newPost(t, store, ada)
@@ -227,6 +234,7 @@ func TestRequestClaim_lateCommitIsRolledBack(t *testing.T) {
 
 // The row that the transaction holds decides whether a COMMIT without an answer took place.
 func TestRequestClaim_waitsForACommitUnderWay(t *testing.T) {
+	t.Parallel()
 	store, age := agingStore(t)
 	for i, end := range []func(*sql.Tx) error{(*sql.Tx).Commit, (*sql.Tx).Rollback} {
 		r := request(byte(i), 1)
@@ -274,6 +282,7 @@ func TestRequestClaim_waitsForACommitUnderWay(t *testing.T) {
 // A key that is given back and claimed again all the time is a row that many delete and insert at once: MySQL breaks
 // deadlocks between them, and no caller sees them.
 func TestRequestClaim_isReleasedAndTakenConcurrently(t *testing.T) {
+	t.Parallel()
 	store, _ := agingStore(t)
 	var claimed, busy atomic.Int64
 	var all sync.WaitGroup
@@ -300,6 +309,7 @@ func TestRequestClaim_isReleasedAndTakenConcurrently(t *testing.T) {
 }
 
 func TestPurgeIdempotencyKeys_takesTheExpired(t *testing.T) {
+	t.Parallel()
 	store, age := agingStore(t)
 	for key := range byte(3) {
 		claim(t, store, request(key, 1))

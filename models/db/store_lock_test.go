@@ -208,6 +208,7 @@ func TestModeration_queuesUnderAFlood(t *testing.T) {
 
 // TestWriters_queue lets many do at once what could deadlock: each subtest is a part of the lock order.
 func TestWriters_queue(t *testing.T) {
+	t.Parallel()
 	some := []models.Code{
 		models.CodeNotFound,
 		models.CodeForbidden,

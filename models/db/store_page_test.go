@@ -128,6 +128,7 @@ ORDER BY id`, ofUsers)
 
 // A page passes over a bounded number of hidden rows, and going from page to page meets every visible row once.
 func TestLists_boundSkippedRows(t *testing.T) {
+	t.Parallel()
 	store, ada, bob, cy, dan := openHidden(t)
 	ctx := t.Context()
 	before := func(after *models.ListKey) int64 {
@@ -242,6 +243,7 @@ func keys[T any](rows []T, key func(*T) models.ListKey) []models.ListKey {
 // A page of comments passes over a bounded number of leaves that the viewer does not see, whatever the order, and so
 // does a thread on each of its levels. Going from page to page meets every visible comment once.
 func TestListComments_boundSkippedRows(t *testing.T) {
+	t.Parallel()
 	store := openWith(t, db.Options{MaxConns: 1})
 	ada, bob, cy := newUser(t, store, "ada"), newUser(t, store, "bob"), newUser(t, store, "cy")
 	require.NoError(t, store.Block(t.Context(), bob.ID, cy.ID))
@@ -330,6 +332,7 @@ ORDER BY c.id`, ofUsers, middle)
 
 // A page that passes over hidden rows is read in segments. All of them together have the content of one page.
 func TestLists_readOnePageOfContentInAllSegments(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ada, bob := newUser(t, store, "ada"), newUser(t, store, "bob")
 	text := strings.Repeat("x", models.MaxContent)

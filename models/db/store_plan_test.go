@@ -512,6 +512,7 @@ var unplanned = map[string]string{
 // TestPlans_everyListUsesAnIndex asks the server for the plan of what the store really sends. No step may read the
 // whole of a large table, and a list that is in the order of an index must not be sorted.
 func TestPlans_everyListUsesAnIndex(t *testing.T) {
+	t.Parallel()
 	store, log := openWatched(t, testkit.Database(t))
 	started := time.Now()
 	fillLarge(t, store)

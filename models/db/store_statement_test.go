@@ -15,6 +15,7 @@ import (
 )
 
 func TestStatement_hasTheLimitOfItsContext(t *testing.T) {
+	t.Parallel()
 	mysql := limitedReads{server: serverMySQL, background: 15 * time.Second}
 	for query, want := range map[string]string{
 		"SELECT 1":                      "SELECT /*+ MAX_EXECUTION_TIME(15000) */ 1",
@@ -54,6 +55,7 @@ func TestStatement_hasTheLimitOfItsContext(t *testing.T) {
 
 // The server ends a read at its time limit: in every form of a statement, and in a transaction.
 func TestReads_areEndedByTheServer(t *testing.T) {
+	t.Parallel()
 	s, err := Open(t.Context(), testkit.Database(t), Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })

@@ -24,6 +24,7 @@ import (
 // TestWrites_areInTransactions parses the source of the packages of models. Outside a transaction, which its functions
 // call tx, the database is only read.
 func TestWrites_areInTransactions(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob("../*/*.go")
 	require.NoError(t, err)
 	reads := regexp.MustCompile(`^[\s(]*(SELECT|WITH)\b`)
@@ -187,6 +188,7 @@ func mentions(e ast.Expr, name string) bool {
 
 // TestDeleteSession_isRetriedAfterALockWait lets a logout wait for a lock for longer than the server allows.
 func TestDeleteSession_isRetriedAfterALockWait(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	waited := make(chan struct{})
 	var once sync.Once
