@@ -73,11 +73,12 @@ func contentQuery(c *fiber.Ctx, kind models.TargetKind) (q moderation.ContentQue
 	if kind == models.KindComment {
 		q.ViewerID = 0 // moderators also see comments of users whom they block
 	}
-	status, err := oneOf(c, "status", "all", "normal", "deleted")
+	normal, deleted := models.StatusNormal.String(), models.StatusDeleted.String()
+	status, err := oneOf(c, "status", "all", normal, deleted)
 	if err != nil {
 		return q, "", err
 	}
-	q.Status = map[string]models.Status{"normal": models.StatusNormal, "deleted": models.StatusDeleted}[status]
+	q.Status = map[string]models.Status{normal: models.StatusNormal, deleted: models.StatusDeleted}[status]
 	args := c.Context().QueryArgs()
 	if args.Has("author") {
 		var ok bool

@@ -49,12 +49,8 @@ func (s *Server) listGivenLikes(c *fiber.Ctx) error {
 
 func newGivenLikeJSON(kind models.TargetKind, l *models.GivenLike) givenLikeJSON {
 	out := givenLikeJSON{Type: kind, ID: l.TargetID, LikedAt: l.LikedAt, TargetStatus: "gone", PostTitle: l.PostTitle}
-	switch l.Status {
-	case 0:
-	case models.StatusNormal:
-		out.TargetStatus = "normal"
-	default:
-		out.TargetStatus = "deleted"
+	if l.Status != 0 {
+		out.TargetStatus = l.Status.String()
 	}
 	if l.AuthorID != 0 {
 		out.Author = &namedJSON{l.AuthorID, l.Author}

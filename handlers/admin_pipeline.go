@@ -190,7 +190,7 @@ type letterJSON struct {
 func newLetterJSON(l *models.DeadLetter) letterJSON {
 	j := letterJSON{
 		ID: l.ID, Shard: l.Shard, Topic: l.Topic, Partition: l.Partition, Offset: l.Offset, PayloadSize: l.Size,
-		Error: l.Error, Status: "open", CreatedAt: l.CreatedAt, ResolvedAt: l.ResolvedAt, ResolvedBy: l.ResolvedBy,
+		Error: l.Error, Status: statusOpen, CreatedAt: l.CreatedAt, ResolvedAt: l.ResolvedAt, ResolvedBy: l.ResolvedBy,
 	}
 	if l.Resolution != models.Unresolved {
 		j.Status = string(l.Resolution)
@@ -218,14 +218,14 @@ func printable(b []byte) bool {
 
 // listDeadLetters lists the events that could not be applied.
 func (s *Server) listDeadLetters(c *fiber.Ctx) error {
-	status, err := oneOf(c, "status", "open", "resolved")
+	status, err := oneOf(c, "status", statusOpen, statusResolved)
 	if err != nil {
 		return err
 	}
 	return replyList(s, c, listing[models.DeadLetter, letterJSON]{
 		name: "dead-letters:" + status,
 		read: func(ctx context.Context, at position) ([]models.DeadLetter, *models.ListKey, error) {
-			return all(s.likes.ListDeadLetters(ctx, status == "resolved", at.id(), at.limit))
+			return all(s.likes.ListDeadLetters(ctx, status == statusResolved, at.id(), at.limit))
 		},
 		key:  (*models.DeadLetter).Key,
 		show: each(newLetterJSON),

@@ -184,6 +184,12 @@ type resolvedJSON struct {
 	Detail *string      `json:"detail"`
 }
 
+// The states of a report, of a request to redact and of a dead letter.
+const (
+	statusOpen     = string(models.CasesOpen)
+	statusResolved = string(models.CasesResolved)
+)
+
 type resultsJSON struct {
 	Results []resolvedJSON `json:"results"`
 }
@@ -204,7 +210,7 @@ func (s *Server) resolveReports(c *fiber.Ctx) error {
 	}
 	out := resultsJSON{make([]resolvedJSON, len(ids))}
 	for i, id := range ids {
-		result := resolvedJSON{ID: id, Status: "resolved"}
+		result := resolvedJSON{ID: id, Status: statusResolved}
 		err := s.resolveOf(c, i, id, v)
 		if errors.Is(err, db.ErrKeyInUse) {
 			return err // another request continues with the rest

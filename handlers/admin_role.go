@@ -23,7 +23,7 @@ func (s *Server) changeRole(c *fiber.Ctx) error {
 	}
 	role, err := models.ParseRole(name)
 	if err != nil {
-		return models.Invalid("role", models.NotOneOf("user", "moderator", "admin"))
+		return models.Invalid("role", models.NotOneOf(models.RoleNames()...))
 	}
 	ended, err := s.store.ChangeRole(c.UserContext(), viewerID(c), id, role, reason)
 	if err != nil {

@@ -83,13 +83,13 @@ func (s *Server) listAccounts(c *fiber.Ctx) error {
 				models.Broken(models.FieldNotPermitted, "can be used by admins only").In("email"),
 			}}
 	}
-	role, err := oneOf(c, "role", "", "user", "moderator", "admin")
+	role, err := oneOf(c, "role", append([]string{""}, models.RoleNames()...)...)
 	if err != nil {
 		return err
 	}
 	if role != "" {
 		if q.Role, err = models.ParseRole(role); err != nil {
-			return models.Invalid("role", models.NotOneOf("user", "moderator", "admin"))
+			return models.Invalid("role", models.NotOneOf(models.RoleNames()...))
 		}
 	}
 	banned, err := oneOf(c, "banned", "false", "true")

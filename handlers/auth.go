@@ -33,7 +33,8 @@ func (s *Server) authorize(row route) fiber.Handler {
 				return err
 			}
 			c.Locals(viewerKey, session)
-			if row.permission != "like.set" { // likes rely on the cached session, so that they work without MySQL
+			// Likes rely on the cached session, so that they work without MySQL.
+			if row.permission != models.PermLikeSet {
 				s.nameCaller(c, session, hash)
 			}
 		}

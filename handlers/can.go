@@ -104,20 +104,20 @@ type postCanJSON struct {
 func (a *abilities) post(p *models.Post) postCanJSON {
 	owner := p.Author.ID
 	can := postCanJSON{
-		Remove: a.may("admin.post.delete", owner),
-		Lock:   a.may("admin.post.lock", owner),
-		Pin:    a.may("admin.post.pin", owner),
+		Remove: a.may(models.PermAdminPostDelete, owner),
+		Lock:   a.may(models.PermAdminPostLock, owner),
+		Pin:    a.may(models.PermAdminPostPin, owner),
 	}
 	if p.Status != models.StatusNormal {
 		return can
 	}
-	can.Edit = a.mayDespiteLock("post.edit", owner, p.Locked)
-	can.Delete = a.may("post.delete", owner)
-	can.Comment = a.mayDespiteLock("comment.create", owner, p.Locked) && !a.blockers[owner]
-	can.Like = a.may("like.set", owner) && !a.blockers[owner]
-	can.Bookmark = a.may("bookmark.set", owner)
-	can.Report = a.may("report.create", owner)
-	can.AddDrop = a.mayDespiteLock("drop.create", owner, p.Locked)
+	can.Edit = a.mayDespiteLock(models.PermPostEdit, owner, p.Locked)
+	can.Delete = a.may(models.PermPostDelete, owner)
+	can.Comment = a.mayDespiteLock(models.PermCommentCreate, owner, p.Locked) && !a.blockers[owner]
+	can.Like = a.may(models.PermLikeSet, owner) && !a.blockers[owner]
+	can.Bookmark = a.may(models.PermBookmarkSet, owner)
+	can.Report = a.may(models.PermReportCreate, owner)
+	can.AddDrop = a.mayDespiteLock(models.PermDropCreate, owner, p.Locked)
 	return can
 }
 
@@ -133,17 +133,17 @@ type commentCanJSON struct {
 
 func (a *abilities) comment(m *models.Comment) commentCanJSON {
 	owner := m.Author.ID
-	can := commentCanJSON{Remove: a.may("admin.comment.delete", owner)}
+	can := commentCanJSON{Remove: a.may(models.PermAdminCommentDelete, owner)}
 	place, open := a.places[m.PostID]
 	if m.Status != models.StatusNormal || !open {
 		return can
 	}
-	can.Edit = a.mayDespiteLock("comment.edit", owner, place.Locked)
-	can.Delete = a.may("comment.delete", owner)
-	can.Reply = a.mayDespiteLock("comment.create", owner, place.Locked) && m.Depth < models.MaxDepth &&
+	can.Edit = a.mayDespiteLock(models.PermCommentEdit, owner, place.Locked)
+	can.Delete = a.may(models.PermCommentDelete, owner)
+	can.Reply = a.mayDespiteLock(models.PermCommentCreate, owner, place.Locked) && m.Depth < models.MaxDepth &&
 		!a.blockers[owner] && !a.blockers[place.AuthorID]
-	can.Like = a.may("like.set", owner) && !a.blockers[owner]
-	can.Report = a.may("report.create", owner)
+	can.Like = a.may(models.PermLikeSet, owner) && !a.blockers[owner]
+	can.Report = a.may(models.PermReportCreate, owner)
 	return can
 }
 
@@ -154,16 +154,16 @@ type dropCanJSON struct {
 	Claim bool `json:"claim"` // and has not
 }
 
-func (a *abilities) drop(d *models.Drop, state string, claimed bool) dropCanJSON {
+func (a *abilities) drop(d *models.Drop, state models.DropState, claimed bool) dropCanJSON {
 	place, open := a.places[d.PostID]
 	if !open {
 		return dropCanJSON{}
 	}
 	owner := place.AuthorID
 	return dropCanJSON{
-		Edit:  d.ClosedAt == nil && a.mayDespiteLock("drop.edit", owner, place.Locked),
-		Close: d.ClosedAt == nil && a.mayDespiteLock("drop.close", owner, place.Locked),
-		Claim: state == dropOpen && !claimed && a.may("claim.create", owner) && !a.blockers[owner],
+		Edit:  d.ClosedAt == nil && a.mayDespiteLock(models.PermDropEdit, owner, place.Locked),
+		Close: d.ClosedAt == nil && a.mayDespiteLock(models.PermDropClose, owner, place.Locked),
+		Claim: state == models.DropOpen && !claimed && a.may(models.PermClaimCreate, owner) && !a.blockers[owner],
 	}
 }
 
@@ -178,9 +178,9 @@ type userCanJSON struct {
 func (a *abilities) user(u *models.PublicUser) userCanJSON {
 	id := u.Author.ID
 	return userCanJSON{
-		Follow:        a.may("follow.set", id) && !u.Blocked && !a.blockers[id],
-		Block:         a.may("block.set", id),
-		Ban:           a.mayOnUser("admin.user.ban", u),
-		RemoveContent: a.mayOnUser("admin.content.delete", u),
+		Follow:        a.may(models.PermFollowSet, id) && !u.Blocked && !a.blockers[id],
+		Block:         a.may(models.PermBlockSet, id),
+		Ban:           a.mayOnUser(models.PermAdminUserBan, u),
+		RemoveContent: a.mayOnUser(models.PermAdminContentDelete, u),
 	}
 }

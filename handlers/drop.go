@@ -12,23 +12,23 @@ import (
 )
 
 type dropJSON struct {
-	ID            int64         `json:"id"`
-	PostID        int64         `json:"post_id"`
-	Author        authorJSON    `json:"author"` // who made it
-	Title         string        `json:"title"`
-	Stock         int64         `json:"stock"`
-	Claimed       int64         `json:"claimed"`
-	Remaining     int64         `json:"remaining"`
-	BeginsAt      *time.Time    `json:"begins_at"`
-	EndsAt        *time.Time    `json:"ends_at"`
-	ConfirmWithin *int64        `json:"confirm_within"` // seconds
-	ClosedAt      *time.Time    `json:"closed_at"`
-	State         string        `json:"state"` // upcoming, open, sold_out or ended
-	Version       int64         `json:"version"`
-	CreatedAt     time.Time     `json:"created_at"`
-	UpdatedAt     time.Time     `json:"updated_at"`
-	Claim         *ownClaimJSON `json:"claim"` // the viewer's, while it is in force
-	Can           dropCanJSON   `json:"can"`
+	ID            int64            `json:"id"`
+	PostID        int64            `json:"post_id"`
+	Author        authorJSON       `json:"author"` // who made it
+	Title         string           `json:"title"`
+	Stock         int64            `json:"stock"`
+	Claimed       int64            `json:"claimed"`
+	Remaining     int64            `json:"remaining"`
+	BeginsAt      *time.Time       `json:"begins_at"`
+	EndsAt        *time.Time       `json:"ends_at"`
+	ConfirmWithin *int64           `json:"confirm_within"` // seconds
+	ClosedAt      *time.Time       `json:"closed_at"`
+	State         models.DropState `json:"state"` // upcoming, open, sold_out or ended
+	Version       int64            `json:"version"`
+	CreatedAt     time.Time        `json:"created_at"`
+	UpdatedAt     time.Time        `json:"updated_at"`
+	Claim         *ownClaimJSON    `json:"claim"` // the viewer's, while it is in force
+	Can           dropCanJSON      `json:"can"`
 }
 
 type ownClaimJSON struct {
@@ -70,23 +70,8 @@ func (s *Server) dropJSON(d *models.Drop, state dropState, now time.Time) dropJS
 	if state.claim != 0 {
 		out.Claim = &ownClaimJSON{models.ID(state.claim)}
 	}
-	out.State = dropStateAt(d, out.Remaining, now)
+	out.State = d.StateAt(now, out.Remaining)
 	return out
-}
-
-const dropOpen = "open"
-
-// dropStateAt returns the state of a drop as the API names it.
-func dropStateAt(d *models.Drop, remaining int64, now time.Time) string {
-	switch {
-	case d.Ended(now):
-		return "ended"
-	case d.BeginsAt != nil && now.Before(*d.BeginsAt):
-		return "upcoming"
-	case remaining == 0:
-		return "sold_out"
-	}
-	return dropOpen
 }
 
 func (s *Server) replyDrop(c *fiber.Ctx, status int, d *models.Drop) error {

@@ -419,7 +419,8 @@ func operations(t *testing.T) []operation {
 	var list []operation
 	k.operations(func(method, path string, op node) {
 		permission, _ := op.value["x-permission"].(string)
-		rule, ok := models.Permission(permission).Rule()
+		parsed, ok := models.ParsePermission(permission)
+		rule, _ := parsed.Rule()
 		if !ok {
 			t.Errorf("%s %s: there is no permission %q", method, path, permission)
 		}

@@ -96,7 +96,7 @@ func streamNews(c *fiber.Ctx) (wanted bool, err error) {
 	if err != nil || value == "false" {
 		return false, err
 	}
-	rule, _ := models.Permission("notification.list").Rule()
+	rule, _ := models.PermNotificationList.Rule()
 	return true, rule.Admit(viewer(c))
 }
 

@@ -42,10 +42,10 @@ func TestPermissions_ofRoutesAndContractAreTheSame(t *testing.T) {
 		if !used[p] {
 			t.Errorf("no route takes the permission %s", p)
 		}
-		if (rule.Least >= models.RoleModerator) != strings.HasPrefix(string(p), "admin.") {
+		if (rule.Least >= models.RoleModerator) != strings.HasPrefix(p.String(), "admin.") {
 			t.Errorf("%s is for %ss", p, rule.Least)
 		}
-		if strings.HasPrefix(string(p), "admin.") && rule.Scope != models.ScopeModerate &&
+		if strings.HasPrefix(p.String(), "admin.") && rule.Scope != models.ScopeModerate &&
 			rule.Scope != models.SessionOnly {
 			t.Errorf("%s does not need a token with the scope of moderators, but scope %d", p, rule.Scope)
 		}
@@ -53,10 +53,10 @@ func TestPermissions_ofRoutesAndContractAreTheSame(t *testing.T) {
 	mustSpec(t).operations(func(method, path string, op node) {
 		name := method + " " + path
 		p := declared[name]
-		if says := op.value["x-permission"]; says != string(p) {
+		if says := op.value["x-permission"]; says != p.String() {
 			t.Errorf("%s: x-permission is %v in the contract and %q in routes.go", name, says, p)
 		}
-		if strings.HasPrefix(path, "/v1/admin/") != strings.HasPrefix(string(p), "admin.") {
+		if strings.HasPrefix(path, "/v1/admin/") != strings.HasPrefix(p.String(), "admin.") {
 			t.Errorf("%s takes the permission %s", name, p)
 		}
 		rule, ok := p.Rule()

@@ -24,10 +24,10 @@ type reportJSON struct {
 
 func newReportJSON(r *models.Report) reportJSON {
 	out := reportJSON{
-		r.ID, string(r.TargetType), r.TargetID, r.Reason, r.Detail, "open", r.Outcome, r.CreatedAt, r.ResolvedAt,
+		r.ID, string(r.TargetType), r.TargetID, r.Reason, r.Detail, statusOpen, r.Outcome, r.CreatedAt, r.ResolvedAt,
 	}
 	if r.Outcome != nil {
-		out.Status = "resolved"
+		out.Status = statusResolved
 	}
 	return out
 }

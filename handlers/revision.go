@@ -138,10 +138,11 @@ type requestedRedactionJSON struct {
 func newRedactionJSON(r *models.Redaction) redactionJSON {
 	out := redactionJSON{
 		ID: r.ID, TargetType: string(r.TargetType), TargetID: r.TargetID, Version: r.Version, Reason: r.Reason,
-		Status: "open", RequestedAt: r.RequestedAt, Outcome: r.Outcome, ResolvedAt: r.ResolvedAt, Note: present(r.Note),
+		Status: statusOpen, RequestedAt: r.RequestedAt, Outcome: r.Outcome, ResolvedAt: r.ResolvedAt,
+		Note: present(r.Note),
 	}
 	if r.Outcome != nil {
-		out.Status = "resolved"
+		out.Status = statusResolved
 	}
 	return out
 }
@@ -187,14 +188,14 @@ func (s *Server) listMyRedactions(c *fiber.Ctx) error {
 }
 
 func (s *Server) listRedactions(c *fiber.Ctx) error {
-	status, err := oneOf(c, "status", "open", "resolved")
+	status, err := oneOf(c, "status", statusOpen, statusResolved)
 	if err != nil {
 		return err
 	}
 	return replyList(s, c, listing[models.Redaction, requestedRedactionJSON]{
 		name: "redactions:" + status,
 		read: func(ctx context.Context, at position) ([]models.Redaction, *models.ListKey, error) {
-			return all(s.moderation.Redactions(ctx, status == "resolved", at.id(), at.limit))
+			return all(s.moderation.Redactions(ctx, status == statusResolved, at.id(), at.limit))
 		},
 		key:  (*models.Redaction).Key,
 		show: each(s.newRequestedRedactionJSON),

@@ -40,7 +40,7 @@ type dropCountsJSON struct {
 	Stock     int64             `json:"stock"`
 	Claimed   int64             `json:"claimed"`
 	Remaining int64             `json:"remaining"`
-	State     string            `json:"state"` // as in dropJSON
+	State     models.DropState  `json:"state"`
 }
 
 type goneJSON struct {
@@ -113,7 +113,7 @@ func (s *Server) readDropCounts(
 	for i := range drops {
 		d, remaining := &drops[i], max(0, drops[i].Stock-states[i].claimed)
 		all[d.Target()], err = live.NewCounts("counts", dropCountsJSON{
-			models.KindDrop, d.ID, d.Stock, states[i].claimed, remaining, dropStateAt(d, remaining, now),
+			models.KindDrop, d.ID, d.Stock, states[i].claimed, remaining, d.StateAt(now, remaining),
 		})
 		if err != nil {
 			return err

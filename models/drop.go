@@ -31,6 +31,30 @@ func (d *Drop) Ended(at time.Time) bool {
 	return d.ClosedAt != nil || d.EndsAt != nil && !at.Before(*d.EndsAt)
 }
 
+// DropState is whether a drop can be claimed.
+type DropState string
+
+// The states of drops.
+const (
+	DropOpen     DropState = "open"
+	DropUpcoming DropState = "upcoming" // it has not begun
+	DropSoldOut  DropState = "sold_out" // no claims are left
+	DropEnded    DropState = "ended"    // or was closed
+)
+
+// StateAt returns the state of the drop at a time at which so many claims are left.
+func (d *Drop) StateAt(at time.Time, remaining int64) DropState {
+	switch {
+	case d.Ended(at):
+		return DropEnded
+	case d.BeginsAt != nil && at.Before(*d.BeginsAt):
+		return DropUpcoming
+	case remaining == 0:
+		return DropSoldOut
+	}
+	return DropOpen
+}
+
 // GateDrop is the part of a drop that the gate needs.
 type GateDrop struct {
 	ID      int64

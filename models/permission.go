@@ -3,11 +3,13 @@ package models
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 	"strings"
 )
 
-// Permission names an action that a route of the API carries out for its caller, such as "post.edit".
-type Permission string
+// Permission is an action that a route of the API carries out for its caller. Only this file makes permissions, so a
+// misspelled one does not compile. The zero value does not exist: it has no rule.
+type Permission struct{ name string }
 
 // Rule is the requirement of a permission.
 type Rule struct {
@@ -43,176 +45,320 @@ const (
 	SessionOnly Scope = 0
 )
 
-// rules is the permission matrix. routes.go declares a permission for every route, and the contract names it as
+// The permissions below are the permission matrix. routes.go declares one for every route, and the contract names it as
 // x-permission. A generated test checks each operation for every role and scope, on own objects and on those of others.
-var rules = map[Permission]Rule{
-	// Health, the contract and its page.
-	"system.read": {RoleAnonymous, All, NoToken},
 
-	// Open an account.
-	"account.create": {RoleAnonymous, All, NoToken},
-	// Read and edit the caller's account.
-	"account.read": {RoleUser, All, ScopeRead},
-	"account.edit": {RoleUser, All, ScopeWrite},
-	// Change the password, delete the account.
-	"account.password": {RoleUser, All, SessionOnly},
-	"account.delete":   {RoleUser, All, SessionOnly},
-	// Request and download an archive of all data about the account.
-	"account.export": {RoleUser, All, SessionOnly},
+// Health, the contract and its page.
+var (
+	PermSystemRead = permission("system.read", RoleAnonymous, All, NoToken)
+)
 
-	// Sign in, list the caller's sessions, end them.
-	"session.create": {RoleAnonymous, All, NoToken},
-	"session.list":   {RoleUser, All, SessionOnly},
-	"session.end":    {RoleUser, Hidden, SessionOnly},
+// Open an account.
+var (
+	PermAccountCreate = permission("account.create", RoleAnonymous, All, NoToken)
+)
 
-	// List, create and revoke API tokens.
-	"token.list":   {RoleUser, All, SessionOnly},
-	"token.create": {RoleUser, All, SessionOnly},
-	"token.revoke": {RoleUser, Hidden, SessionOnly},
+// Read and edit the caller's account.
+var (
+	PermAccountRead = permission("account.read", RoleUser, All, ScopeRead)
+	PermAccountEdit = permission("account.edit", RoleUser, All, ScopeWrite)
+)
 
-	// Read profiles, and the posts, comments and likes of users.
-	"user.read": {RoleAnonymous, All, ScopeRead},
-	// Complete usernames while writing a mention.
-	"user.complete": {RoleUser, All, ScopeRead},
-	// Follow users, and read the posts of followed users.
-	"follow.set": {RoleUser, Others, ScopeWrite},
-	"feed.read":  {RoleUser, All, ScopeRead},
-	// Block users, and list blocked users.
-	"block.set":  {RoleUser, Others, ScopeWrite},
-	"block.list": {RoleUser, All, ScopeRead},
+// Change the password, delete the account.
+var (
+	PermAccountPassword = permission("account.password", RoleUser, All, SessionOnly)
+	PermAccountDelete   = permission("account.delete", RoleUser, All, SessionOnly)
+)
 
-	// Read posts, their lists, tags and revisions.
-	"post.read":    {RoleAnonymous, All, ScopeRead},
-	"post.create":  {RoleUser, All, ScopeWrite},
-	"post.edit":    {RoleUser, Own, ScopeWrite},
-	"post.delete":  {RoleUser, Own, ScopeWrite},
-	"post.restore": {RoleUser, Hidden, ScopeWrite},
-	// Request that a version of the caller's post be redacted.
-	"post.redact": {RoleUser, Hidden, ScopeWrite},
+// Request and download an archive of all data about the account.
+var (
+	PermAccountExport = permission("account.export", RoleUser, All, SessionOnly)
+)
 
-	// Read comments, their lists, threads and revisions.
-	"comment.read":   {RoleAnonymous, All, ScopeRead},
-	"comment.create": {RoleUser, All, ScopeWrite},
-	"comment.edit":   {RoleUser, Own, ScopeWrite},
-	"comment.delete": {RoleUser, Own, ScopeWrite},
-	// Request that a version of the caller's comment be redacted.
-	"comment.redact": {RoleUser, Hidden, ScopeWrite},
+// Sign in, list the caller's sessions, end them.
+var (
+	PermSessionCreate = permission("session.create", RoleAnonymous, All, NoToken)
+	PermSessionList   = permission("session.list", RoleUser, All, SessionOnly)
+	PermSessionEnd    = permission("session.end", RoleUser, Hidden, SessionOnly)
+)
 
-	// Upload images; list and delete the caller's. Everybody who knows the address of an image may look at it, unless
-	// it is hidden.
-	"image.read":   {RoleAnonymous, All, ScopeRead},
-	"image.create": {RoleUser, All, ScopeWrite},
-	"image.list":   {RoleUser, All, ScopeRead},
-	"image.delete": {RoleUser, Kept, ScopeWrite},
+// List, create and revoke API tokens.
+var (
+	PermTokenList   = permission("token.list", RoleUser, All, SessionOnly)
+	PermTokenCreate = permission("token.create", RoleUser, All, SessionOnly)
+	PermTokenRevoke = permission("token.revoke", RoleUser, Hidden, SessionOnly)
+)
 
-	// Render a text that is not stored.
-	"text.render": {RoleUser, All, ScopeWrite},
+// Read profiles, and the posts, comments and likes of users.
+var (
+	PermUserRead = permission("user.read", RoleAnonymous, All, ScopeRead)
+)
 
-	// Like and unlike; read likers, and the caller's own likes.
-	"like.set":  {RoleUser, All, ScopeWrite},
-	"like.read": {RoleAnonymous, All, ScopeRead},
-	"like.list": {RoleUser, All, ScopeRead},
+// Complete usernames while writing a mention.
+var (
+	PermUserComplete = permission("user.complete", RoleUser, All, ScopeRead)
+)
 
-	// Read drops; attach them to posts, edit and close them.
-	"drop.read":   {RoleAnonymous, All, ScopeRead},
-	"drop.create": {RoleUser, Kept, ScopeWrite},
-	"drop.edit":   {RoleUser, Kept, ScopeWrite},
-	"drop.close":  {RoleUser, Kept, ScopeWrite},
-	// Claim the stock of drops; read, return and confirm the caller's claims.
-	"claim.create":  {RoleUser, All, ScopeWrite},
-	"claim.read":    {RoleUser, Hidden, ScopeRead},
-	"claim.return":  {RoleUser, Hidden, ScopeWrite},
-	"claim.confirm": {RoleUser, Hidden, ScopeWrite},
-	"claim.list":    {RoleUser, All, ScopeRead},
-	// Read who has claimed the stock of a drop.
-	"drop.claims": {RoleUser, Kept, ScopeRead},
+// Follow users, and read the posts of followed users.
+var (
+	PermFollowSet = permission("follow.set", RoleUser, Others, ScopeWrite)
+	PermFeedRead  = permission("feed.read", RoleUser, All, ScopeRead)
+)
 
-	// Bookmark posts, and list the caller's bookmarks.
-	"bookmark.set":  {RoleUser, All, ScopeWrite},
-	"bookmark.list": {RoleUser, All, ScopeRead},
+// Block users, and list blocked users.
+var (
+	PermBlockSet  = permission("block.set", RoleUser, Others, ScopeWrite)
+	PermBlockList = permission("block.list", RoleUser, All, ScopeRead)
+)
 
-	// Mark posts as read, and list those with unread comments.
-	"post.mark":   {RoleUser, All, ScopeWrite},
-	"post.unread": {RoleUser, All, ScopeRead},
-	// Follow and mute posts, and list them.
-	"subscription.set":  {RoleUser, All, ScopeWrite},
-	"subscription.list": {RoleUser, All, ScopeRead},
-	// Read and write the caller's drafts.
-	"draft.read":  {RoleUser, All, ScopeRead},
-	"draft.write": {RoleUser, All, ScopeWrite},
+// Read posts, their lists, tags and revisions.
+var (
+	PermPostRead    = permission("post.read", RoleAnonymous, All, ScopeRead)
+	PermPostCreate  = permission("post.create", RoleUser, All, ScopeWrite)
+	PermPostEdit    = permission("post.edit", RoleUser, Own, ScopeWrite)
+	PermPostDelete  = permission("post.delete", RoleUser, Own, ScopeWrite)
+	PermPostRestore = permission("post.restore", RoleUser, Hidden, ScopeWrite)
+)
 
-	// Read notifications, and mark them as read.
-	"notification.list": {RoleUser, All, ScopeRead},
-	"notification.read": {RoleUser, All, ScopeWrite},
+// Request that a version of the caller's post be redacted.
+var (
+	PermPostRedact = permission("post.redact", RoleUser, Hidden, ScopeWrite)
+)
 
-	// Follow counts as they change.
-	"stream.read": {RoleAnonymous, All, ScopeRead},
+// Read comments, their lists, threads and revisions.
+var (
+	PermCommentRead   = permission("comment.read", RoleAnonymous, All, ScopeRead)
+	PermCommentCreate = permission("comment.create", RoleUser, All, ScopeWrite)
+	PermCommentEdit   = permission("comment.edit", RoleUser, Own, ScopeWrite)
+	PermCommentDelete = permission("comment.delete", RoleUser, Own, ScopeWrite)
+)
 
-	// Report posts and comments, and read the outcome of the caller's reports.
-	"report.create": {RoleUser, All, ScopeWrite},
-	"report.list":   {RoleUser, All, ScopeRead},
-	// Read the outcome of the caller's requests to redact.
-	"redaction.list": {RoleUser, All, ScopeRead},
+// Request that a version of the caller's comment be redacted.
+var (
+	PermCommentRedact = permission("comment.redact", RoleUser, Hidden, ScopeWrite)
+)
 
-	// Read posts and comments of any status, delete them with a reason, restore them, lock and pin posts.
-	"admin.post.read":       {RoleModerator, All, ScopeModerate},
-	"admin.post.delete":     {RoleModerator, All, ScopeModerate},
-	"admin.post.restore":    {RoleModerator, Others, ScopeModerate},
-	"admin.post.lock":       {RoleModerator, All, ScopeModerate},
-	"admin.post.pin":        {RoleModerator, All, ScopeModerate},
-	"admin.comment.read":    {RoleModerator, All, ScopeModerate},
-	"admin.comment.delete":  {RoleModerator, All, ScopeModerate},
-	"admin.comment.restore": {RoleModerator, Others, ScopeModerate},
-	// Overwrite the text of a version, with or without an author's request, and decline requests.
-	"admin.post.redact":       {RoleModerator, Others, ScopeModerate},
-	"admin.comment.redact":    {RoleModerator, Others, ScopeModerate},
-	"admin.redaction.read":    {RoleModerator, All, ScopeModerate},
-	"admin.redaction.resolve": {RoleModerator, Others, ScopeModerate},
-	// Delete a post or comment permanently, with all versions of its text.
-	"admin.post.purge":    {RoleAdmin, Others, ScopeModerate},
-	"admin.comment.purge": {RoleAdmin, Others, ScopeModerate},
-	// Delete all content of a user, read the progress, and undo it.
-	"admin.content.delete":  {RoleModerator, Lower, ScopeModerate},
-	"admin.content.read":    {RoleModerator, All, ScopeModerate},
-	"admin.content.restore": {RoleModerator, Lower, ScopeModerate},
-	// Read the images of users, hidden ones included, with their users and uses.
-	"admin.image.read": {RoleModerator, All, ScopeModerate},
-	// Read reports and their reporters, claim and resolve them.
-	"admin.report.read":      {RoleModerator, All, ScopeModerate},
-	"admin.report.reporters": {RoleModerator, Others, ScopeModerate},
-	"admin.report.claim":     {RoleModerator, Others, ScopeModerate},
-	"admin.report.resolve":   {RoleModerator, Others, ScopeModerate},
-	// Read the moderation log.
-	"admin.log.read": {RoleModerator, All, ScopeModerate},
+// Upload images; list and delete the caller's. Everybody who knows the address of an image may look at it, unless
+// it is hidden.
+var (
+	PermImageRead   = permission("image.read", RoleAnonymous, All, ScopeRead)
+	PermImageCreate = permission("image.create", RoleUser, All, ScopeWrite)
+	PermImageList   = permission("image.list", RoleUser, All, ScopeRead)
+	PermImageDelete = permission("image.delete", RoleUser, Kept, ScopeWrite)
+)
 
-	// Find accounts, with their bans and counts, and e-mail addresses of lower roles.
-	"admin.user.read": {RoleModerator, All, ScopeModerate},
-	// Ban users, and end bans.
-	"admin.user.ban": {RoleModerator, Lower, ScopeModerate},
-	// Read the likes of users, void them, and read the progress.
-	"admin.like.read": {RoleModerator, All, ScopeModerate},
-	"admin.like.void": {RoleModerator, Lower, ScopeModerate},
-	// Read the claims of drops, and void the claims of users.
-	"admin.claim.read": {RoleModerator, All, ScopeModerate},
-	"admin.claim.void": {RoleModerator, Lower, ScopeModerate},
-	// Read rings, accounts that like the same author in the same seconds, and resolve them.
-	"admin.ring.read":    {RoleModerator, All, ScopeModerate},
-	"admin.ring.resolve": {RoleModerator, Others, ScopeModerate},
-	// Read the state of the like pipeline, and repair it.
-	"admin.pipeline.read": {RoleAdmin, All, ScopeModerate},
-	"admin.pipeline.mend": {RoleAdmin, All, ScopeModerate},
-	// Read webhooks and their deliveries, and send pings and events once more.
-	"admin.webhook.read": {RoleAdmin, All, ScopeModerate},
-	"admin.webhook.send": {RoleAdmin, All, ScopeModerate},
-	// Register, change and delete webhooks. The answer has a secret, and the events go to another site.
-	"admin.webhook.edit": {RoleAdmin, All, SessionOnly},
-	// Read the security log.
-	"admin.security.read": {RoleAdmin, All, ScopeModerate},
-	// Delete banned accounts.
-	"admin.user.delete": {RoleAdmin, Lower, SessionOnly},
-	// Change roles.
-	"admin.user.role": {RoleAdmin, Lower, SessionOnly},
+// Render a text that is not stored.
+var (
+	PermTextRender = permission("text.render", RoleUser, All, ScopeWrite)
+)
+
+// Like and unlike; read likers, and the caller's own likes.
+var (
+	PermLikeSet  = permission("like.set", RoleUser, All, ScopeWrite)
+	PermLikeRead = permission("like.read", RoleAnonymous, All, ScopeRead)
+	PermLikeList = permission("like.list", RoleUser, All, ScopeRead)
+)
+
+// Read drops; attach them to posts, edit and close them.
+var (
+	PermDropRead   = permission("drop.read", RoleAnonymous, All, ScopeRead)
+	PermDropCreate = permission("drop.create", RoleUser, Kept, ScopeWrite)
+	PermDropEdit   = permission("drop.edit", RoleUser, Kept, ScopeWrite)
+	PermDropClose  = permission("drop.close", RoleUser, Kept, ScopeWrite)
+)
+
+// Claim the stock of drops; read, return and confirm the caller's claims.
+var (
+	PermClaimCreate  = permission("claim.create", RoleUser, All, ScopeWrite)
+	PermClaimRead    = permission("claim.read", RoleUser, Hidden, ScopeRead)
+	PermClaimReturn  = permission("claim.return", RoleUser, Hidden, ScopeWrite)
+	PermClaimConfirm = permission("claim.confirm", RoleUser, Hidden, ScopeWrite)
+	PermClaimList    = permission("claim.list", RoleUser, All, ScopeRead)
+)
+
+// Read who has claimed the stock of a drop.
+var (
+	PermDropClaims = permission("drop.claims", RoleUser, Kept, ScopeRead)
+)
+
+// Bookmark posts, and list the caller's bookmarks.
+var (
+	PermBookmarkSet  = permission("bookmark.set", RoleUser, All, ScopeWrite)
+	PermBookmarkList = permission("bookmark.list", RoleUser, All, ScopeRead)
+)
+
+// Mark posts as read, and list those with unread comments.
+var (
+	PermPostMark   = permission("post.mark", RoleUser, All, ScopeWrite)
+	PermPostUnread = permission("post.unread", RoleUser, All, ScopeRead)
+)
+
+// Follow and mute posts, and list them.
+var (
+	PermSubscriptionSet  = permission("subscription.set", RoleUser, All, ScopeWrite)
+	PermSubscriptionList = permission("subscription.list", RoleUser, All, ScopeRead)
+)
+
+// Read and write the caller's drafts.
+var (
+	PermDraftRead  = permission("draft.read", RoleUser, All, ScopeRead)
+	PermDraftWrite = permission("draft.write", RoleUser, All, ScopeWrite)
+)
+
+// Read notifications, and mark them as read.
+var (
+	PermNotificationList = permission("notification.list", RoleUser, All, ScopeRead)
+	PermNotificationRead = permission("notification.read", RoleUser, All, ScopeWrite)
+)
+
+// Follow counts as they change.
+var (
+	PermStreamRead = permission("stream.read", RoleAnonymous, All, ScopeRead)
+)
+
+// Report posts and comments, and read the outcome of the caller's reports.
+var (
+	PermReportCreate = permission("report.create", RoleUser, All, ScopeWrite)
+	PermReportList   = permission("report.list", RoleUser, All, ScopeRead)
+)
+
+// Read the outcome of the caller's requests to redact.
+var (
+	PermRedactionList = permission("redaction.list", RoleUser, All, ScopeRead)
+)
+
+// Read posts and comments of any status, delete them with a reason, restore them, lock and pin posts.
+var (
+	PermAdminPostRead       = permission("admin.post.read", RoleModerator, All, ScopeModerate)
+	PermAdminPostDelete     = permission("admin.post.delete", RoleModerator, All, ScopeModerate)
+	PermAdminPostRestore    = permission("admin.post.restore", RoleModerator, Others, ScopeModerate)
+	PermAdminPostLock       = permission("admin.post.lock", RoleModerator, All, ScopeModerate)
+	PermAdminPostPin        = permission("admin.post.pin", RoleModerator, All, ScopeModerate)
+	PermAdminCommentRead    = permission("admin.comment.read", RoleModerator, All, ScopeModerate)
+	PermAdminCommentDelete  = permission("admin.comment.delete", RoleModerator, All, ScopeModerate)
+	PermAdminCommentRestore = permission("admin.comment.restore", RoleModerator, Others, ScopeModerate)
+)
+
+// Overwrite the text of a version, with or without an author's request, and decline requests.
+var (
+	PermAdminPostRedact       = permission("admin.post.redact", RoleModerator, Others, ScopeModerate)
+	PermAdminCommentRedact    = permission("admin.comment.redact", RoleModerator, Others, ScopeModerate)
+	PermAdminRedactionRead    = permission("admin.redaction.read", RoleModerator, All, ScopeModerate)
+	PermAdminRedactionResolve = permission("admin.redaction.resolve", RoleModerator, Others, ScopeModerate)
+)
+
+// Delete a post or comment permanently, with all versions of its text.
+var (
+	PermAdminPostPurge    = permission("admin.post.purge", RoleAdmin, Others, ScopeModerate)
+	PermAdminCommentPurge = permission("admin.comment.purge", RoleAdmin, Others, ScopeModerate)
+)
+
+// Delete all content of a user, read the progress, and undo it.
+var (
+	PermAdminContentDelete  = permission("admin.content.delete", RoleModerator, Lower, ScopeModerate)
+	PermAdminContentRead    = permission("admin.content.read", RoleModerator, All, ScopeModerate)
+	PermAdminContentRestore = permission("admin.content.restore", RoleModerator, Lower, ScopeModerate)
+)
+
+// Read the images of users, hidden ones included, with their users and uses.
+var (
+	PermAdminImageRead = permission("admin.image.read", RoleModerator, All, ScopeModerate)
+)
+
+// Read reports and their reporters, claim and resolve them.
+var (
+	PermAdminReportRead      = permission("admin.report.read", RoleModerator, All, ScopeModerate)
+	PermAdminReportReporters = permission("admin.report.reporters", RoleModerator, Others, ScopeModerate)
+	PermAdminReportClaim     = permission("admin.report.claim", RoleModerator, Others, ScopeModerate)
+	PermAdminReportResolve   = permission("admin.report.resolve", RoleModerator, Others, ScopeModerate)
+)
+
+// Read the moderation log.
+var (
+	PermAdminLogRead = permission("admin.log.read", RoleModerator, All, ScopeModerate)
+)
+
+// Find accounts, with their bans and counts, and e-mail addresses of lower roles.
+var (
+	PermAdminUserRead = permission("admin.user.read", RoleModerator, All, ScopeModerate)
+)
+
+// Ban users, and end bans.
+var (
+	PermAdminUserBan = permission("admin.user.ban", RoleModerator, Lower, ScopeModerate)
+)
+
+// Read the likes of users, void them, and read the progress.
+var (
+	PermAdminLikeRead = permission("admin.like.read", RoleModerator, All, ScopeModerate)
+	PermAdminLikeVoid = permission("admin.like.void", RoleModerator, Lower, ScopeModerate)
+)
+
+// Read the claims of drops, and void the claims of users.
+var (
+	PermAdminClaimRead = permission("admin.claim.read", RoleModerator, All, ScopeModerate)
+	PermAdminClaimVoid = permission("admin.claim.void", RoleModerator, Lower, ScopeModerate)
+)
+
+// Read rings, accounts that like the same author in the same seconds, and resolve them.
+var (
+	PermAdminRingRead    = permission("admin.ring.read", RoleModerator, All, ScopeModerate)
+	PermAdminRingResolve = permission("admin.ring.resolve", RoleModerator, Others, ScopeModerate)
+)
+
+// Read the state of the like pipeline, and repair it.
+var (
+	PermAdminPipelineRead = permission("admin.pipeline.read", RoleAdmin, All, ScopeModerate)
+	PermAdminPipelineMend = permission("admin.pipeline.mend", RoleAdmin, All, ScopeModerate)
+)
+
+// Read webhooks and their deliveries, and send pings and events once more.
+var (
+	PermAdminWebhookRead = permission("admin.webhook.read", RoleAdmin, All, ScopeModerate)
+	PermAdminWebhookSend = permission("admin.webhook.send", RoleAdmin, All, ScopeModerate)
+)
+
+// Register, change and delete webhooks. The answer has a secret, and the events go to another site.
+var (
+	PermAdminWebhookEdit = permission("admin.webhook.edit", RoleAdmin, All, SessionOnly)
+)
+
+// Read the security log.
+var (
+	PermAdminSecurityRead = permission("admin.security.read", RoleAdmin, All, ScopeModerate)
+)
+
+// Delete banned accounts.
+var (
+	PermAdminUserDelete = permission("admin.user.delete", RoleAdmin, Lower, SessionOnly)
+)
+
+// Change roles.
+var (
+	PermAdminUserRole = permission("admin.user.role", RoleAdmin, Lower, SessionOnly)
+)
+
+// rules has the rule of each permission.
+var rules = map[Permission]Rule{}
+
+// permission returns the permission of a name, which no other has, and sets its rule.
+func permission(name string, least Role, on Reach, scope Scope) Permission {
+	p := Permission{name}
+	if _, twice := rules[p]; twice {
+		panic("two permissions are named " + name)
+	}
+	rules[p] = Rule{least, on, scope}
+	return p
 }
+
+// ParsePermission returns the permission of a name, such as "post.edit"; ok is false if it does not exist.
+func ParsePermission(name string) (p Permission, ok bool) {
+	p = Permission{name}
+	_, ok = rules[p]
+	return p, ok
+}
+
+func (p Permission) String() string { return p.name }
 
 // Rule returns the rule of a permission; ok is false if the permission does not exist.
 func (p Permission) Rule() (rule Rule, ok bool) {
@@ -318,16 +464,25 @@ const (
 	RoleAdmin     Role = 3
 )
 
-var roleNames = map[Role]string{RoleUser: "user", RoleModerator: "moderator", RoleAdmin: "admin"}
+// roleNames has the names of the roles of users, which begin with RoleUser.
+var roleNames = [...]string{"user", "moderator", "admin"}
 
-func (r Role) String() string { return roleNames[r] }
-
-// ParseRole parses "user", "moderator" or "admin".
-func ParseRole(name string) (Role, error) {
-	for role, n := range roleNames {
-		if n == name {
-			return role, nil
-		}
+// String returns "" for RoleAnonymous.
+func (r Role) String() string {
+	if r < RoleUser || r > RoleAdmin {
+		return ""
 	}
-	return 0, fmt.Errorf("role %q is none of user, moderator, admin", name)
+	return roleNames[r-RoleUser]
+}
+
+// RoleNames returns the names of the roles of users, the lowest first.
+func RoleNames() []string { return slices.Clone(roleNames[:]) }
+
+// ParseRole parses one of RoleNames.
+func ParseRole(name string) (Role, error) {
+	i := slices.Index(roleNames[:], name)
+	if i < 0 {
+		return 0, fmt.Errorf("role %q is none of %s", name, strings.Join(roleNames[:], ", "))
+	}
+	return RoleUser + Role(i), nil
 }
