@@ -150,7 +150,7 @@ func (t *template) compare(ctx context.Context, conn *sql.Conn, database string)
 	return touched, true, nil
 }
 
-// restore gives tables the rows of the template. To truncate a table resets its next id and its statistics as well.
+// restore replaces the rows of tables by those of the template. TRUNCATE resets next ids and statistics as well.
 func (t *template) restore(ctx context.Context, conn *sql.Conn, database string, touched []table) error {
 	if len(touched) == 0 {
 		return nil
