@@ -23,9 +23,8 @@ type LikesMode string
 
 // The modes.
 const (
-	LikesGated    LikesMode = "gated"    // through the gate
-	LikesDraining LikesMode = "draining" // on the way from gated to direct: the gate is closed, the pipeline works on
-	LikesDirect   LikesMode = "direct"   // in one transaction each
+	LikesGated  LikesMode = "gated"  // through the gate
+	LikesDirect LikesMode = "direct" // in one transaction each
 )
 
 // LikeClock reads the clock by which likes are accepted. Several servers may accept likes, so it returns the earliest

@@ -32,32 +32,31 @@ type FlushError struct {
 }
 
 func (e *FlushError) Error() string {
-	var parts []string
-	for _, b := range e.Behind {
-		if b.Gaps > 0 {
-			parts = append(parts, fmt.Sprintf("shard %d has open gaps (%d), which the cron job reconcile repairs",
-				b.Shard, b.Gaps))
-		}
-		if b.Letters > 0 {
-			parts = append(parts, fmt.Sprintf("shard %d has dead letters (%d), which an admin retries or discards",
-				b.Shard, b.Letters))
-		}
-		if b.Gaps+b.Letters > 0 {
-			continue
-		}
-		if b.Unread != nil {
-			parts = append(parts, fmt.Sprintf("shard %d is unknown, MySQL has up to %s (%v)",
-				b.Shard, b.Applied, b.Unread))
-			continue
-		}
-		if b.Closed {
-			parts = append(parts, fmt.Sprintf("shard %d is closed, MySQL has up to %s", b.Shard, b.Applied))
-			continue
-		}
-		parts = append(parts, fmt.Sprintf("shard %d: accepted up to %s, MySQL has up to %s, %d likes in the outbox",
-			b.Shard, b.Goal, b.Applied, b.Depth))
+	shards := make([]string, len(e.Behind))
+	for i, b := range e.Behind {
+		shards[i] = b.String()
 	}
-	return fmt.Sprintf("not everything reached MySQL (%v): %s", e.Cause, strings.Join(parts, "; "))
+	return fmt.Sprintf("not everything reached MySQL (%v): %s", e.Cause, strings.Join(shards, "; "))
+}
+
+// String returns what is known of the shard, in the words of messages.
+func (b Behind) String() string {
+	const gaps = "shard %d has open gaps (%d), which the cron job reconcile repairs"
+	const letters = "shard %d has dead letters (%d), which an admin retries or discards"
+	switch {
+	case b.Gaps > 0 && b.Letters > 0:
+		return fmt.Sprintf(gaps+"; "+letters, b.Shard, b.Gaps, b.Shard, b.Letters)
+	case b.Gaps > 0:
+		return fmt.Sprintf(gaps, b.Shard, b.Gaps)
+	case b.Letters > 0:
+		return fmt.Sprintf(letters, b.Shard, b.Letters)
+	case b.Unread != nil:
+		return fmt.Sprintf("shard %d is unknown, MySQL has up to %s (%v)", b.Shard, b.Applied, b.Unread)
+	case b.Closed:
+		return fmt.Sprintf("shard %d is closed, MySQL has up to %s", b.Shard, b.Applied)
+	}
+	return fmt.Sprintf("shard %d: accepted up to %s, MySQL has up to %s, %d likes in the outbox",
+		b.Shard, b.Goal, b.Applied, b.Depth)
 }
 
 func (e *FlushError) Unwrap() error { return e.Cause }

@@ -45,7 +45,7 @@ func TestEachBatch_worksInTurns(t *testing.T) {
 		defer cancel()
 		left := 250
 		endless := func(context.Context, int) (int, error) {
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 			return textBatch, nil
 		}
 		some := func(_ context.Context, limit int) (int, error) {

@@ -170,10 +170,9 @@ var helpTexts = map[string]string{
 	"cool_target_help": "What to evict, such as post:12, comment:7 or drop:3.",
 	"cool_wait_help":   "How long to wait for the likes and claims that were accepted.",
 	"likes_gated_help": "Let likes and claims go through Redis again, after direct mode. " +
-		"Stop the direct apis and crons first.",
-	"likes_direct_help": "Close the gate, wait until every like and claim is in MySQL, and let them go to MySQL " +
-		"directly. Workers must be running. Stop the gated apis and crons first.",
-	"likes_wait_help":  "How long to wait for the likes and claims that were accepted.",
+		"Stop all processes of the site first.",
+	"likes_direct_help": "Compare Redis with MySQL and, if MySQL has every like and claim, let them go to MySQL " +
+		"directly. Stop all processes of the site first, and run the job flush.",
 	"cron_help":        "Run the jobs on schedule until the process is stopped. Any number of processes may run them.",
 	"healthcheck_help": "Check whether a running process answers, for containers.",
 	"import_help": "Load a dump of a Stack Exchange site. The command can be stopped and run again; " +

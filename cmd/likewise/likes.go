@@ -2,11 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
 
 	"likewise/models"
+	"likewise/models/db"
 	"likewise/workers"
 )
 
@@ -28,7 +27,7 @@ func (l *likesGatedCmd) Run(ctx context.Context, out output) error {
 		return err
 	}
 	defer store.Close()
-	if err := store.SwitchLikes(ctx, models.LikesGated); err != nil {
+	if err := store.SwitchToGated(ctx); err != nil {
 		return err
 	}
 	fmt.Fprintln(out.stdout, "likes are gated")
@@ -38,8 +37,7 @@ func (l *likesGatedCmd) Run(ctx context.Context, out output) error {
 type likesDirectCmd struct {
 	mysqlFlags
 
-	Redis string        `env:"LIKEWISE_REDIS" placeholder:"${redis}" help:"${redis_help}"`
-	Wait  time.Duration `default:"1m" help:"${likes_wait_help}"`
+	Redis string `env:"LIKEWISE_REDIS" placeholder:"${redis}" help:"${redis_help}"`
 
 	RedisTLS tlsFlags `embed:"" prefix:"redis-" envprefix:"LIKEWISE_REDIS_"`
 }
@@ -49,47 +47,37 @@ func (l *likesDirectCmd) Validate() error {
 	return required(l.setting(), redisSetting(l.Redis, l.RedisTLS))
 }
 
-// Run closes the gate, waits until MySQL has every like, and allows direct processes to start. If the likes do not
-// arrive in time, the site stays closed to likes: the command can be run again, or undone with gated. If MySQL cannot
-// have every like, the site becomes gated again.
+// Run allows direct processes to start, if MySQL has every like and claim. If it has not, the site stays gated.
 func (l *likesDirectCmd) Run(ctx context.Context, out output) error {
 	store, err := l.open(ctx, out.log, nil)
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	mode, err := store.LikesMode(ctx)
-	if err != nil {
+	if err := l.leaveGate(ctx, out, store); err != nil {
 		return err
-	}
-	if mode != models.LikesDirect {
-		if err := store.SwitchLikes(ctx, models.LikesDraining); err != nil {
-			return err
-		}
-		err := l.drain(ctx, out)
-		if models.ErrorCode(err) == models.CodeConflict {
-			return errors.Join(fmt.Errorf("likes stay gated: %w", err), store.StopDraining(ctx))
-		}
-		if err != nil {
-			return fmt.Errorf("likes are refused until this command succeeds, or `likewise likes gated` is run: %w",
-				err)
-		}
 	}
 	fmt.Fprintln(out.stdout, "likes are direct")
 	return nil
 }
 
-// drain changes a site from draining to direct.
-func (l *likesDirectCmd) drain(ctx context.Context, out output) error {
+// leaveGate changes a gated site to a direct one.
+func (l *likesDirectCmd) leaveGate(ctx context.Context, out output, store *db.DB) error {
+	mode, err := store.LikesMode(ctx)
+	if err != nil || mode == models.LikesDirect {
+		return err
+	}
+	if mode == "" {
+		return db.ErrNoMode
+	}
 	c, err := openCore(ctx, out.log, l.mysqlFlags, gateAt(l.Redis, l.RedisTLS))
 	if err != nil {
 		return err
 	}
 	defer c.close()
-	waiting, cancel := context.WithTimeout(ctx, l.Wait)
-	defer cancel()
-	if err := workers.Drain(waiting, c.redis, c.store); err != nil {
-		return err
+	err = workers.LeaveGate(ctx, c.redis, c.gate, c.store, func(d models.Difference) { fmt.Fprintln(out.stdout, d) })
+	if err != nil {
+		return fmt.Errorf("likes stay gated: %w", err)
 	}
-	return c.store.SwitchLikes(ctx, models.LikesDirect)
+	return nil
 }

@@ -38,7 +38,7 @@ func (s *DB) StartLikes(ctx context.Context, mode models.LikesMode) error {
 	if err != nil {
 		return fmt.Errorf("start in mode %s: %w", mode, err)
 	}
-	if is == mode || is == models.LikesDraining && mode == models.LikesGated {
+	if is == mode {
 		s.direct.Store(mode == models.LikesDirect)
 		return nil
 	}
@@ -46,45 +46,52 @@ func (s *DB) StartLikes(ctx context.Context, mode models.LikesMode) error {
 		is, mode)
 }
 
-// SwitchLikes changes the mode of a site: from gated to draining, from draining to direct or back to gated, and from
-// direct to gated. SwitchLikes to the present mode does nothing. For another step it returns CodeConflict.
-//
-// To draining, it ends the openings of shards that are under way, and NextEpoch allows no other. To direct, the caller
-// has made sure that MySQL has every like that the gate accepted. For likes that only Redis has, SwitchLikes to either
-// returns CodeConflict: while a shard has a gap or an unresolved dead letter, the site stays in its mode.
+// ErrNoMode has CodeConflict: the site has no mode that could change.
+var ErrNoMode error = &models.Error{Code: models.CodeConflict, Message: "No process of this site has started yet. " +
+	"The first one decides whether its likes are gated or direct: set LIKEWISE_LIKES."}
+
+// SwitchToGated makes a direct site gated. It waits for direct likes and claims in progress; later ones are refused. If
+// the site has no mode yet, it returns CodeConflict.
+func (s *DB) SwitchToGated(ctx context.Context) error {
+	return s.switchLikes(ctx, models.LikesGated, func(*Tx) error { return nil })
+}
+
+// SwitchToDirect makes a gated site direct. It calls closeGate while MySQL issues no epoch and applies no event.
+// closeGate closes every shard, compares its last event with what MySQL has applied, by shard, and returns CodeConflict
+// if they differ. It may be called again. After an error of closeGate, or if a shard has a gap or an unresolved dead
+// letter, the site stays gated. If the site has no mode yet, SwitchToDirect returns CodeConflict.
 //
 // Direct mode is an epoch of each shard that Redis never had. So when the gate opens a shard afterwards, MySQL has
 // events that Redis lacks, and the relay evicts all of the shard's targets.
-func (s *DB) SwitchLikes(ctx context.Context, to models.LikesMode) error {
+func (s *DB) SwitchToDirect(
+	ctx context.Context, closeGate func(ctx context.Context, applied []models.Position) error,
+) error {
+	return s.switchLikes(ctx, models.LikesDirect, func(tx *Tx) error { return leaveGate(ctx, tx, closeGate) })
+}
+
+// switchLikes changes the mode of a site. NextEpoch and direct likes wait until it has ended. If the site has the mode,
+// switchLikes does nothing.
+func (s *DB) switchLikes(ctx context.Context, to models.LikesMode, leave func(*Tx) error) error {
+	const lock = `
+		SELECT value
+		FROM settings
+		WHERE name='likes'
+		FOR UPDATE`
+	const update = `
+		UPDATE settings
+		SET value=?
+		WHERE name='likes'`
 	err := s.Transact(ctx, func(tx *Tx) error {
 		var is models.LikesMode
-		const lock = `
-			SELECT value
-			FROM settings
-			WHERE name='likes'
-			FOR UPDATE`
-		if err := tx.Raw(lock).Scan(&is).Error; err != nil {
+		if err := tx.Raw(lock).Scan(&is).Error; err != nil || is == to {
 			return err
 		}
-		switch {
-		case is == to:
-			return nil
-		case is == "":
-			return &models.Error{Code: models.CodeConflict, Message: "No process of this site has started yet. " +
-				"The first one decides whether its likes are gated or direct: set LIKEWISE_LIKES."}
-		case is == models.LikesGated && to == models.LikesDraining, is == models.LikesDraining &&
-			to == models.LikesDirect:
-			if err := leaveGate(tx, to); err != nil {
-				return err
-			}
-		case to == models.LikesGated:
-		default:
-			return models.Errorf(models.CodeConflict, "The likes of this site are %s, and cannot become %s.", is, to)
+		if is == "" {
+			return ErrNoMode
 		}
-		const update = `
-			UPDATE settings
-			SET value=?
-			WHERE name='likes'`
+		if err := leave(tx); err != nil {
+			return err
+		}
 		return tx.Exec(update, string(to)).Error
 	})
 	if err != nil {
@@ -93,60 +100,58 @@ func (s *DB) SwitchLikes(ctx context.Context, to models.LikesMode) error {
 	return nil
 }
 
-// leaveGate raises the epoch of each shard, because a relay does not finish an opening of a lower epoch. For direct
-// mode it also moves the watermark there, to seq 1: shardMark.move keeps the end of an epoch if the epoch has had a
-// like.
-func leaveGate(tx *Tx, to models.LikesMode) error {
+// leaveGate moves the epoch and the watermark of each shard beyond those of the gate. A relay that has begun to open a
+// shard does not finish: its epoch is a lower one. The watermark has seq 1, because shardMark.move keeps the end of an
+// epoch if the epoch has had a like.
+func leaveGate(
+	ctx context.Context, tx *Tx, closeGate func(ctx context.Context, applied []models.Position) error,
+) error {
+	const lock = `
+		SELECT applied_epoch AS epoch, applied_seq AS seq
+		FROM like_shards
+		ORDER BY shard
+		FOR UPDATE`
+	var applied []models.Position
+	if err := tx.Raw(lock).Scan(&applied).Error; err != nil {
+		return err
+	}
+	// The like writer records gaps and dead letters under the lock of the shard, so none can follow.
+	const gaps = `
+		SELECT DISTINCT shard
+		FROM like_gaps
+		WHERE reconciled_at IS NULL
+		ORDER BY shard`
+	var shards []int
+	if err := tx.Raw(gaps).Scan(&shards).Error; err != nil {
+		return err
+	}
+	if len(shards) > 0 {
+		return models.Errorf(models.CodeConflict, "MySQL lacks likes of the shards %v that the log lost. "+
+			"Run `likewise cron run reconcile`, which sends them again; then run this command again.", shards)
+	}
+	const letters = `
+		SELECT DISTINCT shard
+		FROM dead_letters FORCE INDEX (idx_resolved_at)
+		WHERE resolved_at IS NULL
+		ORDER BY shard`
+	if err := tx.Raw(letters).Scan(&shards).Error; err != nil {
+		return err
+	}
+	if len(shards) > 0 {
+		return models.Errorf(models.CodeConflict, "The shards %v have dead letters, whose likes only Redis may have. "+
+			"Retry or discard them while the site runs gated; then run this command again.", shards)
+	}
+	if err := closeGate(ctx, applied); err != nil {
+		return err
+	}
 	const raise = `
 		UPDATE like_shards
 		SET epoch=GREATEST(epoch, applied_epoch)+1`
 	if err := tx.Exec(raise).Error; err != nil {
 		return err
 	}
-	// The like writer records gaps under the lock of the shard, so none can follow.
-	const read = `
-		SELECT DISTINCT shard
-		FROM like_gaps
-		WHERE reconciled_at IS NULL
-		ORDER BY shard`
-	var gaps []int
-	if err := tx.Raw(read).Scan(&gaps).Error; err != nil {
-		return err
-	}
-	if len(gaps) > 0 {
-		return models.Errorf(models.CodeConflict, "MySQL lacks likes of the shards %v that the log lost. "+
-			"While the site is gated, the job reconcile sends them again; then run this command again.", gaps)
-	}
-	const unresolved = `
-		SELECT DISTINCT shard
-		FROM dead_letters FORCE INDEX (idx_resolved_at)
-		WHERE resolved_at IS NULL
-		ORDER BY shard`
-	var letters []int
-	if err := tx.Raw(unresolved).Scan(&letters).Error; err != nil {
-		return err
-	}
-	if len(letters) > 0 {
-		return models.Errorf(models.CodeConflict, "The shards %v have dead letters, whose likes only Redis may have. "+
-			"Retry or discard them while the site is gated; then run this command again.", letters)
-	}
-	if to != models.LikesDirect {
-		return nil
-	}
 	const apply = `
 		UPDATE like_shards
 		SET applied_epoch=epoch, applied_seq=1, applied_at=?`
 	return tx.Exec(apply, tx.Now).Error
-}
-
-// StopDraining changes the mode of a site from draining back to gated. In another mode it does nothing.
-func (s *DB) StopDraining(ctx context.Context) error {
-	const update = `
-		UPDATE settings
-		SET value=?
-		WHERE name='likes' AND value=?`
-	if _, err := s.Write(ctx, update, string(models.LikesGated), string(models.LikesDraining)); err != nil {
-		return fmt.Errorf("stop draining: %w", err)
-	}
-	return nil
 }

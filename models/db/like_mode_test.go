@@ -31,60 +31,95 @@ func modeOf(t *testing.T, store *db.DB) models.LikesMode {
 	return mode
 }
 
+// toDirect makes a site direct whose gate accepted nothing that MySQL lacks.
+func toDirect(t *testing.T, store *db.DB) {
+	t.Helper()
+	require.NoError(t, store.SwitchToDirect(t.Context(), func(context.Context, []models.Position) error { return nil }))
+}
+
 func TestSwitchLikes_needsAMode(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
-	for _, to := range []models.LikesMode{models.LikesGated, models.LikesDraining, models.LikesDirect} {
-		err := store.SwitchLikes(t.Context(), to)
+	asked := func(context.Context, []models.Position) error { return errors.New("the gate was asked") }
+	for _, err := range []error{store.SwitchToGated(t.Context()), store.SwitchToDirect(t.Context(), asked)} {
 		require.Equal(t, models.CodeConflict, models.ErrorCode(err), "%v", err)
 		assert.ErrorContains(t, err, "No process of this site has started yet.")
 	}
-	require.NoError(t, store.StopDraining(t.Context()))
 	assert.Empty(t, modeOf(t, store))
 	require.NoError(t, store.StartLikes(t.Context(), models.LikesDirect))
-	err := store.SwitchLikes(t.Context(), models.LikesDraining)
-	assert.ErrorContains(t, err, "The likes of this site are direct, and cannot become draining.")
-	require.NoError(t, store.StopDraining(t.Context()))
+	require.NoError(t, store.SwitchToDirect(t.Context(), asked), "it is direct")
 	assert.Equal(t, models.LikesDirect, modeOf(t, store))
 }
 
 // MySQL lacks likes that only Redis has, and only a gated site can send them again.
-func TestSwitchLikes_refusesToLeaveTheGateWithAGap(t *testing.T) {
+func TestSwitchToDirect_isRefusedWithoutEveryLike(t *testing.T) {
 	t.Parallel()
 	store := modes(t, models.LikesGated)
-	gap := func(shard int) {
+	before, err := likes.New(store).ShardStates(t.Context())
+	require.NoError(t, err)
+	refused := func(says string, gate func(context.Context, []models.Position) error) {
 		t.Helper()
+		err := store.SwitchToDirect(t.Context(), gate)
+		require.Equal(t, models.CodeConflict, models.ErrorCode(err), "%v", err)
+		assert.ErrorContains(t, err, says)
+		assert.Equal(t, models.LikesGated, modeOf(t, store))
+	}
+	closed := func(context.Context, []models.Position) error { return errors.New("the gate was closed") }
+	for _, shard := range []int{3, 6, 6} {
 		exec(t, store, `
 			INSERT INTO like_gaps (shard, after_epoch, after_seq, before_epoch, before_seq, created_at)
 			VALUES (?, 0, 0, 1, 5, NOW())`, shard)
 	}
-	refused := func(to models.LikesMode, shards string) {
-		t.Helper()
-		before, err := likes.New(store).ShardStates(t.Context())
-		require.NoError(t, err)
-		mode := modeOf(t, store)
-		err = store.SwitchLikes(t.Context(), to)
-		require.Equal(t, models.CodeConflict, models.ErrorCode(err), "%v", err)
-		assert.ErrorContains(t, err, "MySQL lacks likes of the shards "+shards)
-		assert.Equal(t, mode, modeOf(t, store))
-		after, err := likes.New(store).ShardStates(t.Context())
-		require.NoError(t, err)
-		assert.Equal(t, before, after)
-	}
-	gap(3)
-	gap(6)
-	gap(6)
-	refused(models.LikesDraining, "[3 6]")
+	refused("MySQL lacks likes of the shards [3 6]", closed)
 	exec(t, store, "UPDATE like_gaps SET reconciled_at=NOW()")
-	require.NoError(t, store.SwitchLikes(t.Context(), models.LikesDraining))
-	gap(4)
-	refused(models.LikesDirect, "[4]")
-	require.NoError(t, store.StopDraining(t.Context()))
-	assert.Equal(t, models.LikesGated, modeOf(t, store))
+	exec(t, store, `
+		INSERT INTO dead_letters (digest, shard, topic, topic_partition, topic_offset, payload, error, created_at)
+		VALUES (UNHEX(SHA2('4', 256)), 4, 'likes', 4, 0, '', '', NOW())`)
+	refused("The shards [4] have dead letters", closed)
+	exec(t, store, "UPDATE dead_letters SET resolved_at=NOW(), resolution='discarded'")
+	refused("MySQL lacks a like", func(_ context.Context, applied []models.Position) error {
+		assert.Len(t, applied, store.Shards())
+		return models.Errorf(models.CodeConflict, "MySQL lacks a like.")
+	})
+	after, err := likes.New(store).ShardStates(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, before, after)
+}
+
+// While the gate is compared with MySQL, no relay may begin to open a shard, and no event may be applied.
+func TestSwitchToDirect_holdsShardsAsTheyAre(t *testing.T) {
+	t.Parallel()
+	store := modes(t, models.LikesGated)
+	var running sync.WaitGroup
+	var issued, applied atomic.Bool
+	meanwhile := func() {
+		running.Go(func() {
+			_, err := likes.New(store).NextEpoch(context.Background(), 3, 0)
+			issued.Store(true)
+			assert.ErrorIs(t, err, models.ErrNotGated)
+		})
+		awaitWaiting(t, store, "%FROM settings%LOCK IN SHARE MODE%", &issued)
+		running.Go(func() {
+			_, err := likes.New(store).ApplyLikes(context.Background(), []models.LikeRecord{{
+				Shard: 4, Pos: models.Position{Epoch: 1}, Events: []models.Event{{Type: models.ShardOpened}},
+			}})
+			applied.Store(true)
+			assert.NoError(t, err)
+		})
+		awaitWaiting(t, store, "%FROM like_shards%FOR UPDATE%", &applied)
+	}
+	require.NoError(t, store.SwitchToDirect(t.Context(), func(context.Context, []models.Position) error {
+		meanwhile()
+		return nil
+	}))
+	running.Wait()
+	state, err := likes.New(store).ShardState(t.Context(), 4)
+	require.NoError(t, err)
+	assert.Equal(t, models.Position{Epoch: state.Epoch, Seq: 1}, state.Applied, "the event was late")
 }
 
 // The epoch of direct mode is after all those of the gate, and before all later ones.
-func TestSwitchLikes_directModeIsAnEpoch(t *testing.T) {
+func TestSwitchToDirect_isAnEpoch(t *testing.T) {
 	t.Parallel()
 	store := modes(t, models.LikesGated)
 	states := func() []models.ShardState {
@@ -96,23 +131,19 @@ func TestSwitchLikes_directModeIsAnEpoch(t *testing.T) {
 	begun, err := likes.New(store).NextEpoch(t.Context(), 3, 0)
 	require.NoError(t, err)
 	exec(t, store, "UPDATE like_shards SET applied_epoch=7, applied_seq=9 WHERE shard=4")
-	require.NoError(t, store.SwitchLikes(t.Context(), models.LikesDraining))
-	draining := states()
-	assert.Equal(t, begun+1, draining[3].Epoch)
-	assert.Equal(t, int64(8), draining[4].Epoch)
-	assert.Equal(t, models.Position{Epoch: 7, Seq: 9}, draining[4].Applied, "the writer works on")
-	_, err = likes.New(store).NextEpoch(t.Context(), 3, 0)
-	require.ErrorIs(t, err, models.ErrNotGated)
-
 	before := time.Now().Add(-time.Second)
-	require.NoError(t, store.SwitchLikes(t.Context(), models.LikesDirect))
+	toDirect(t, store)
 	direct := states()
-	for i, state := range direct {
-		assert.Equal(t, draining[i].Epoch+1, state.Epoch)
+	for _, state := range direct {
 		assert.Equal(t, models.Position{Epoch: state.Epoch, Seq: 1}, state.Applied)
 		assert.True(t, state.AppliedAt.After(before))
 	}
-	require.NoError(t, store.SwitchLikes(t.Context(), models.LikesGated))
+	assert.Equal(t, begun+1, direct[3].Epoch)
+	assert.Equal(t, int64(8), direct[4].Epoch)
+	_, err = likes.New(store).NextEpoch(t.Context(), 3, 0)
+	require.ErrorIs(t, err, models.ErrNotGated)
+
+	require.NoError(t, store.SwitchToGated(t.Context()))
 	assert.Equal(t, direct, states())
 	opened, err := likes.New(store).NextEpoch(t.Context(), 4, 7)
 	require.NoError(t, err)
@@ -127,7 +158,7 @@ func TestSwitchLikes_directModeIsAnEpoch(t *testing.T) {
 }
 
 // A direct like that has begun is in MySQL before the site is gated.
-func TestSwitchLikes_waitsForDirectLikes(t *testing.T) {
+func TestSwitchToGated_waitsForDirectLikes(t *testing.T) {
 	t.Parallel()
 	store := modes(t, models.LikesDirect)
 	ada := newUser(t, store, "ada")
@@ -146,7 +177,7 @@ func TestSwitchLikes_waitsForDirectLikes(t *testing.T) {
 	})
 	awaitWaiting(t, store, "%id, likes_count%FOR UPDATE%", &liked)
 	running.Go(func() {
-		assert.NoError(t, store.SwitchLikes(context.Background(), models.LikesGated))
+		assert.NoError(t, store.SwitchToGated(context.Background()))
 		switched.Store(true)
 	})
 	awaitWaiting(t, store, "%FROM settings%FOR UPDATE%", &switched)
@@ -194,7 +225,7 @@ func TestStartLikes_directProcessesFinishNothingOnAGatedSite(t *testing.T) {
 			count(t, store, "SELECT COUNT(*) FROM like_voids WHERE done_at IS NULL"),
 		}
 	}
-	require.NoError(t, store.SwitchLikes(t.Context(), models.LikesGated))
+	require.NoError(t, store.SwitchToGated(t.Context()))
 	for name, act := range finish {
 		err := act()
 		assert.Equal(t, models.CodeUnavailable, models.ErrorCode(err), "%s: %v", name, err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -20,17 +21,38 @@ import (
 	"likewise/models/likes"
 )
 
-// switchTo changes the mode of the site, step by step.
-func (p *pipeline) switchTo(modes ...models.LikesMode) {
+// gated starts the site in gated mode.
+func (p *pipeline) gated() {
 	p.t.Helper()
+	require.NoError(p.t, p.store.StartLikes(context.Background(), models.LikesGated))
+}
+
+// toDirect makes the site direct, whatever Redis has.
+func (p *pipeline) toDirect() {
+	p.t.Helper()
+	p.gated()
+	none := func(context.Context, []models.Position) error { return nil }
+	require.NoError(p.t, p.store.SwitchToDirect(context.Background(), none))
+}
+
+// leaveGate calls LeaveGate, and returns the differences that it reports.
+func (p *pipeline) leaveGate() (found []models.Difference, err error) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	err = LeaveGate(ctx, p.redis, p.likes, p.store, func(d models.Difference) { found = append(found, d) })
+	return found, err
+}
+
+// staysGated checks that LeaveGate refuses, with a message that contains a text.
+func (p *pipeline) staysGated(says string) {
+	p.t.Helper()
+	_, err := p.leaveGate()
+	require.Equal(p.t, models.CodeConflict, models.ErrorCode(err), "%v", err)
+	assert.ErrorContains(p.t, err, says)
 	mode, err := p.store.LikesMode(context.Background())
 	require.NoError(p.t, err)
-	if mode == "" {
-		require.NoError(p.t, p.store.StartLikes(context.Background(), models.LikesGated))
-	}
-	for _, mode := range modes {
-		require.NoError(p.t, p.store.SwitchLikes(context.Background(), mode))
-	}
+	assert.Equal(p.t, models.LikesGated, mode)
 }
 
 // relay runs a relay without a like writer until stop is called or the test ends.
@@ -94,44 +116,141 @@ func (p *pipeline) rewind() (back func(more ...func(redis.Pipeliner))) {
 	}
 }
 
-func (p *pipeline) refusesToDrain() {
-	p.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	err := Drain(ctx, p.redis, p.store)
-	require.Equal(p.t, models.CodeConflict, models.ErrorCode(err), "%v", err)
-	assert.ErrorContains(p.t, err, "were closed, so their last likes are not known")
-}
+const flushFirst = "Run `likewise cron run flush`, and then this command again."
 
-func TestDrain_waitsForEveryLike(t *testing.T) {
+// A like is in Redis, then in Kafka as well, and at last in MySQL.
+func TestLeaveGate_refusesWhatIsInFlight(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
+	p.gated()
 	stop := p.start()
 	target := p.postIn(6)
 	p.set(target, 1, true)
 	p.flush()
 	stop()
 	p.set(target, 2, true)
-	p.switchTo(models.LikesDraining)
-	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	err := Drain(short, p.redis, p.store)
-	var behind *FlushError
-	require.ErrorAs(t, err, &behind)
-	require.Len(t, behind.Behind, 1)
-	_, err = p.likes.SetLike(t.Context(), target, 3, true)
-	require.Equal(t, models.CodeUnavailable, models.ErrorCode(err), "%v", err)
+	p.staysGated("shard 6: accepted up to ")
+	p.staysGated(flushFirst)
+	stop = p.relay()
+	testkit.Eventually(t, patience, func() (bool, string) {
+		infos, err := p.redis.ShardInfos(context.Background())
+		return err == nil && infos[6].Runs == 0, fmt.Sprint(infos, err)
+	})
+	stop()
+	p.staysGated("shard 6: accepted up to ")
+	p.set(target, 3, true) // a refusal closes nothing
+	stop = p.work()
+	p.flush()
+	stop()
 
-	p.work()
-	require.NoError(t, Drain(t.Context(), p.redis, p.store), "again")
-	assert.Equal(t, []int64{1, 2}, p.likers(target))
-	require.NoError(t, Drain(t.Context(), p.redis, p.store), "and again")
+	found, err := p.leaveGate()
+	require.NoError(t, err)
+	assert.Empty(t, found)
+	assert.Equal(t, []int64{1, 2, 3}, p.likers(target))
+	_, err = p.likes.SetLike(t.Context(), target, 4, true)
+	require.Equal(t, models.CodeUnavailable, models.ErrorCode(err), "%v", err)
+}
+
+// Nothing is on its way, and Redis has a like that MySQL does not have.
+func TestLeaveGate_refusesADifference(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	p.gated()
+	stop := p.start()
+	target := p.postIn(6)
+	p.set(target, 1, true)
+	p.flush()
+	stop()
+	p.exec("DELETE FROM post_likes WHERE post_id=?", target.ID)
+	p.exec("UPDATE posts SET likes_count=0 WHERE id=?", target.ID)
+	found, err := p.leaveGate()
+	require.Equal(t, models.CodeConflict, models.ErrorCode(err), "%v", err)
+	assert.ErrorContains(t, err, "Run `likewise verify --repair` and `likewise cron run flush`")
+	require.Len(t, found, 1)
+	assert.Equal(t, target, found[0].Target)
+	p.set(target, 2, true) // a refusal closes nothing
+}
+
+// A process that was not stopped accepts a like after the comparison, and tries another after the gate is closed.
+func TestLeaveGate_comparesWhatAProcessAcceptsMeanwhile(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	p.gated()
+	p.start()
+	target := p.postIn(6)
+	p.set(target, 1, true)
+	p.flush()
+	compare := closeGate(p.redis)
+	err := p.store.SwitchToDirect(t.Context(), func(ctx context.Context, applied []models.Position) error {
+		p.set(target, 2, true) //nolint:contextcheck // it has a deadline of its own
+		return compare(ctx, applied)
+	})
+	require.Equal(t, models.CodeConflict, models.ErrorCode(err), "%v", err)
+	assert.ErrorContains(t, err, "shard 6: accepted up to ")
+	p.recovered(time.Now())
+
+	p.set(target, 3, true)
+	p.flush()
+	require.NoError(t, p.store.SwitchToDirect(t.Context(), func(ctx context.Context, applied []models.Position) error {
+		if err := compare(ctx, applied); err != nil {
+			return err
+		}
+		_, err := p.likes.SetLike(ctx, target, 4, true)
+		assert.Equal(t, models.CodeUnavailable, models.ErrorCode(err), "%v", err)
+		return nil
+	}))
+	assert.Equal(t, []int64{1, 2, 3}, p.likers(target))
+}
+
+// Workers and likers are not stopped. What they were told is what MySQL has, each like once.
+func TestLeaveGate_losesNothingOfRunningProcesses(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	p.gated()
+	p.start()
+	target := p.postIn(6)
+	p.set(target, 1, true)
+	p.flush()
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	may := make([]map[bool]bool, 5) // states that a user's like may have: both after a call without an answer
+	for user := 1; user < len(may); user++ {
+		may[user] = map[bool]bool{user == 1: true}
+		running.Go(func() {
+			for set := user != 1; ctx.Err() == nil; set = !set {
+				_, err := p.likes.SetLike(context.WithoutCancel(ctx), target, int64(user), set)
+				if err == nil {
+					may[user] = map[bool]bool{set: true}
+				} else if models.ErrorCode(err) != models.CodeUnavailable {
+					t.Errorf("user %d: %v", user, err)
+				}
+				pause(ctx, 200*time.Millisecond+time.Duration(user)*50*time.Millisecond)
+			}
+		})
+	}
+	tries := 0
+	testkit.Eventually(t, patience, func() (bool, string) {
+		tries++
+		_, err := p.leaveGate()
+		return err == nil, fmt.Sprint(err)
+	})
+	t.Logf("direct after %d tries", tries)
+	pause(t.Context(), time.Second) // they go on, to no effect
+	stop()
+	running.Wait()
+	likers := p.likers(target)
+	for user := 1; user < len(may); user++ {
+		assert.True(t, may[user][slices.Contains(likers, int64(user))],
+			"user %d: may be %v, and %v", user, may[user], likers)
+	}
+	assert.Equal(t, len(likers), p.count(fmt.Sprintf("SELECT likes_count FROM posts WHERE id=%d", target.ID)))
 }
 
 // Redis is emptied while Kafka has a like that MySQL lacks. The last position in Redis is 0-0 then, and MySQL has that.
-func TestDrain_refusesAnEmptiedRedis(t *testing.T) {
+func TestLeaveGate_refusesAnEmptiedRedis(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
+	p.gated()
 	stop := p.start()
 	target := p.postIn(6)
 	p.set(target, 1, true)
@@ -145,56 +264,43 @@ func TestDrain_refusesAnEmptiedRedis(t *testing.T) {
 	})
 	stop()
 	require.NoError(t, p.raw.FlushDB(t.Context()).Err())
-	p.switchTo(models.LikesDraining)
-	p.refusesToDrain()
-	require.NoError(t, p.store.StopDraining(t.Context()))
-	p.start()
-	require.NoError(t, p.store.SwitchLikes(t.Context(), models.LikesDraining))
-	require.NoError(t, Drain(t.Context(), p.redis, p.store))
+	p.staysGated("shard 6 is closed, ")
+	err := p.store.SwitchToDirect(t.Context(), closeGate(p.redis))
+	require.Equal(t, models.CodeConflict, models.ErrorCode(err), "%v", err)
+	stop = p.start()
+	p.flush()
+	stop()
+	_, err = p.leaveGate()
+	require.NoError(t, err)
 	assert.Equal(t, []int64{1, 2}, p.likers(target))
 }
 
-// Redis restarts between two attempts, and may have lost what the first one waited for.
-func TestDrain_refusesARedisThatRestartedSinceTheFirstAttempt(t *testing.T) {
-	t.Parallel()
-	p := setup(t)
-	p.start()
-	p.flush()
-	p.switchTo(models.LikesDraining)
-	require.NoError(t, Drain(t.Context(), p.redis, p.store))
-	p.closeShard(6)
-	p.refusesToDrain()
-}
-
 // The site has had another Redis since this one opened the shard.
-func TestDrain_refusesARedisThatWasOvertaken(t *testing.T) {
+func TestLeaveGate_refusesARedisThatWasOvertaken(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
+	p.gated()
 	p.start()()
 	p.exec("UPDATE like_shards SET epoch=50, applied_epoch=50, applied_seq=5 WHERE shard=6")
-	p.switchTo(models.LikesDraining)
-	p.refusesToDrain()
+	p.staysGated("shard 6 is closed, MySQL has up to 50-5")
+	err := p.store.SwitchToDirect(t.Context(), closeGate(p.redis))
+	require.Equal(t, models.CodeConflict, models.ErrorCode(err), "%v", err)
 }
 
-// A relay is paused between two steps of an opening, until the site is draining. The shard must stay closed.
-func TestRelay_finishesNoOpeningAfterTheGateWasClosed(t *testing.T) {
+// A relay is paused between two steps of an opening, until the site is direct. The shard must stay closed.
+func TestRelay_finishesNoOpeningAfterTheGateWasLeft(t *testing.T) {
 	t.Parallel()
-	for _, modes := range [][]models.LikesMode{
-		{models.LikesDraining},
-		{models.LikesDraining, models.LikesDirect},
-		{models.LikesDraining, models.LikesDirect, models.LikesGated},
-		{models.LikesDraining, models.LikesGated},
-	} {
-		t.Run(fmt.Sprint(modes), func(t *testing.T) {
+	for _, back := range []bool{false, true} {
+		t.Run(fmt.Sprint("gated again ", back), func(t *testing.T) {
 			t.Parallel()
 			p := setup(t)
 			relay, outbox := NewRelay(p.redis, p.store, p.kafka, p.metrics), p.hold()
 			epoch, err := likes.New(p.store).NextEpoch(t.Context(), 6, 0)
 			require.NoError(t, err)
-			p.switchTo(modes[0])
-			_, err = p.redis.CloseShards(t.Context())
-			require.NoError(t, err)
-			p.switchTo(modes[1:]...)
+			p.toDirect()
+			if back {
+				require.NoError(t, p.store.SwitchToGated(t.Context()))
+			}
 			restored, err := outbox.Seal(t.Context(), epoch)
 			require.NoError(t, err)
 			p.applyOpened(epoch, restored)
@@ -211,12 +317,12 @@ func TestRelay_finishesNoOpeningAfterTheGateWasClosed(t *testing.T) {
 // direct changes likes of a target in direct mode, behind the back of Redis.
 func (p *pipeline) direct(target models.Target) {
 	p.t.Helper()
-	p.switchTo(models.LikesDraining, models.LikesDirect)
+	p.toDirect()
 	_, err := likes.New(p.store).SetLike(context.Background(), target, 1, false)
 	require.NoError(p.t, err)
 	_, err = likes.New(p.store).SetLike(context.Background(), target, 2, true)
 	require.NoError(p.t, err)
-	p.switchTo(models.LikesGated)
+	require.NoError(p.t, p.store.SwitchToGated(context.Background()))
 }
 
 // A shard that is still open, for whatever reason, is opened again after direct mode.
