@@ -45,9 +45,6 @@ func TestDemoted_answersNothing(t *testing.T) {
 	r := demoted(t)
 	ctx := t.Context()
 	for name, script := range r.script {
-		if name == "shard" {
-			continue // a part of others
-		}
 		err := script.Run(ctx, r.client, nil).Err()
 		require.True(t, redis.HasErrorPrefix(err, "READONLY"), "script %s: %v", name, err)
 	}

@@ -71,10 +71,10 @@ func Open(url string, shards int, options ...Option) (*Redis, error) {
 		r.source[strings.TrimSuffix(f.Name(), ".lua")] = string(source)
 	}
 	for name, source := range r.source {
-		if !slices.Contains([]string{"shard", "like", "claim", "take", "put", "put_claims"}, name) {
-			source = r.source["shard"] + source
+		if name == "shard" || name == "gate" {
+			continue // parts of others
 		}
-		source = heads[name] + source
+		source = heads[name] + r.common(name) + source
 		r.source[name], r.script[name] = source, redis.NewScript(source)
 	}
 	if r.client, err = connect(url, connection{16 * runtime.GOMAXPROCS(0), ioTimeout, r.greet}, options); err != nil {
@@ -87,6 +87,18 @@ func Open(url string, shards int, options ...Option) (*Redis, error) {
 		return nil, errors.Join(err, r.client.Close())
 	}
 	return r, nil
+}
+
+// common returns what precedes a script.
+func (r *Redis) common(name string) string {
+	switch name {
+	case "take", "put", "put_claims":
+		return ""
+	case "like", "claim":
+		return r.source["gate"]
+	default:
+		return r.source["shard"]
+	}
 }
 
 // poolLog logs failed connections of go-redis at debug level. Each call that fails for lack of a connection returns its

@@ -39,64 +39,18 @@
 -- What is refused leaves no trace. Redis refuses a write for want of memory only before the first write of a script; so
 -- after one refusal, all claims are refused, and returns go on. After the XADD nothing may fail. A replay finds
 -- everything as asked. Claim ids have 63 bits and stay strings: a number of Lua has only 53.
-local protected = pcall
-local call, pcall, sub, find, match = redis.call, redis.pcall, string.sub, string.find, string.match
-local time = call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local at = string.format('%d', now)
-local info = call('INFO', 'replication')
-if not find(info, 'role:master\r', 1, true) then return {err = 'READONLY this server is a replica'} end
-local full_memory = false
-
--- refused returns the status of a word for which a key of its drop replied with an error.
-local function refused(reply)
-  if find(reply.err, 'WRONGTYPE', 1, true) then return 5 end
-  if find(reply.err, 'OOM', 1, true) then full_memory = true end
-  return 10
-end
-
--- refuses reports whether a refusal that ends at a time is in force. None is longer than a minute: see refuse.lua.
-local function refuses(ends)
-  ends = tonumber(ends)
-  return now < ends and ends <= now + 60000
-end
-
 -- serve serves the words of a shard whose keys begin at KEYS[first], and its drops at ARGV[arg]. It returns the shard's
 -- part of the reply.
 local function serve(first, arg)
-  local shard = call('HMGET', KEYS[first], 'epoch', 'server', 'accepted', 'refusing', 'relayed', 'last',
-    'turn', 'seen')
-  local seq = shard[1] and match(shard[6] or '', '^' .. shard[1] .. '%-(%d+)$')
-  if not seq or not shard[2] or not find(info, 'master_replid:' .. shard[2] .. '\r', 1, true) then
-    return {1, now}
-  end
-  if now < 1000 or now >= 2147483647000 then return {14, now} end
-  local turn, seen = shard[7] or '0', tonumber(shard[8] or 0)
-  local current = shard[1] == ARGV[arg - 3] and turn == ARGV[arg - 2]
-  if now < seen or current and now < tonumber(ARGV[arg - 5]) then
-    turn, seen, current = call('HINCRBY', KEYS[first], 'turn', 1), 0, false
-  end
-  if now >= seen + 1000 then pcall('HSET', KEYS[first], 'seen', at) end
-  if not current or now > tonumber(ARGV[arg - 4]) then
-    return {6, now, tonumber(shard[1]), tonumber(turn), call('HGET', KEYS[first], 'site') or ''}
-  end
-  local accepted = tonumber(shard[3] or 0)
-  -- At least so many words have left the outbox. How many exactly matters only when it seems full.
-  local relayed = tonumber(shard[5] or 0)
-  local room, looked = ARGV[1] - (accepted - relayed), false
-  if room < #ARGV then
-    local head = call('XRANGE', KEYS[first + 1], '-', '+', 'COUNT', 1)[1]
-    relayed, looked = tonumber(head and head[2][4] or accepted), true
-    room = ARGV[1] - (accepted - relayed)
-  end
-
+  local shard, part = admit(first, arg)
+  if not shard then return part end
+  local room, refusing = shard.room, shard.refusing
   local replies, n = {0, now}, 2
   local run, r = {}, 0 -- the words of the event
   local undo, u = {}, 0 -- commands that take back what was written
   local changed = {} -- of each drop: its key and count
   local marks, m = {}, 0 -- of claims: drop, user, id, and the sign of the word, or '+'
   local ended = {} -- by id: claims that this call has returned or released
-  local refusing = shard[4] and refuses(shard[4]) and string.gsub(KEYS[first], 'shard$', 'refused')
   local claim_key = string.gsub(KEYS[first], 'shard$', 'claim:')
 
   -- accept adds a word to the event, with the command that takes back its write.
@@ -254,7 +208,6 @@ local function serve(first, arg)
     end
     if r > begin then
       run[begin + 1] = name .. ' ' .. run[begin + 1]
-      accepted = accepted + r - begin
       local c = #changed
       changed[c + 1], changed[c + 2] = key, count
     end
@@ -262,15 +215,11 @@ local function serve(first, arg)
   end
   if r == 0 then return replies end
 
-  local position = shard[1] .. string.format('-%d', seq + 1)
-  local added = pcall('XADD', KEYS[first + 1], position,
-    'run', 'claims ' .. at .. ' ' .. table.concat(run, ' '), 'before', shard[3] or '0')
-  if type(added) == 'table' then
+  local position, failed = append(first, shard, 'claims', run)
+  if not position then
     for i = u, 1, -1 do call(unpack(undo[i])) end
-    return added
+    return failed
   end
-  if looked then call('HSET', KEYS[first], 'relayed', relayed) end
-  call('HSET', KEYS[first], 'accepted', string.format('%d', accepted), 'last', position)
   for i = 1, #changed, 2 do
     call('HSET', changed[i], 'count', string.format('%d', changed[i + 1]), 'last', position, 'at', at)
   end
@@ -286,16 +235,4 @@ local function serve(first, arg)
   return replies
 end
 
-local replies = {}
-local key, arg = 1, 7
-while key <= #KEYS do
-  local ok, part = protected(serve, key, arg)
-  if not ok then
-    if type(part) ~= 'table' then part = {err = part} end
-  end
-  replies[#replies + 1] = part
-  key = key + 2 + ARGV[arg - 1]
-  for _ = 1, ARGV[arg - 1] do arg = arg + 2 + ARGV[arg + 1] end
-  arg = arg + 5
-end
-return replies
+return each_shard(serve)

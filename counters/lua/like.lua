@@ -42,30 +42,6 @@
 --
 -- Redis converts strings faster than numbers, and the Lua of Redis needs most time for numbers that become strings: so
 -- words stay as they came.
-local KEYS, ARGV = KEYS, ARGV
-local protected = pcall
-local call, pcall, sub, find, match = redis.call, redis.pcall, string.sub, string.find, string.match
-local tonumber = tonumber
-local time = call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local at = tostring(now)
-local info = call('INFO', 'replication')
-if not find(info, 'role:master\r', 1, true) then return {err = 'READONLY this server is a replica'} end
-local full_memory = false
-
--- refused returns the status of a like for which a set replied with an error.
-local function refused(reply)
-  if find(reply.err, 'WRONGTYPE', 1, true) then return 5 end
-  if find(reply.err, 'OOM', 1, true) then full_memory = true end
-  return 10
-end
-
--- refuses reports whether a refusal that ends at a time is in force. None is longer than a minute: see refuse.lua.
-local function refuses(ends)
-  ends = tonumber(ends)
-  return now < ends and ends <= now + 60000
-end
-
 -- missed returns the status of a like whose ticket is not the one held for its user. A user of whom several calls
 -- waited, or one overtook another that waited, has a field with "!" behind the id. Without it, a ticket that is gone was
 -- lost: it expired because the clock was set ahead, Redis lost it, or the target was found to be deleted.
@@ -162,37 +138,13 @@ end
 -- serve sets and removes the likes of a shard whose keys begin at KEYS[key], and its targets at ARGV[arg]. It returns
 -- the shard's part of the reply.
 local function serve(key, arg)
-  local shard = call('HMGET', KEYS[key], 'epoch', 'server', 'accepted', 'refusing', 'relayed', 'last',
-    'turn', 'seen')
-  local seq = shard[1] and match(shard[6] or '', '^' .. shard[1] .. '%-(%d+)$')
-  if not seq or not shard[2] or not find(info, 'master_replid:' .. shard[2] .. '\r', 1, true) then
-    return {1, now}
-  end
-  if now < 1000 or now >= 2147483647000 then return {14, now} end
-  local turn, seen = shard[7] or '0', tonumber(shard[8] or 0)
-  local current = shard[1] == ARGV[arg - 3] and turn == ARGV[arg - 2]
-  if now < seen or current and now < tonumber(ARGV[arg - 5]) then
-    turn, seen, current = call('HINCRBY', KEYS[key], 'turn', 1), 0, false
-  end
-  if now >= seen + 1000 then pcall('HSET', KEYS[key], 'seen', at) end
-  if not current or now > tonumber(ARGV[arg - 4]) then
-    return {6, now, tonumber(shard[1]), tonumber(turn), call('HGET', KEYS[key], 'site') or ''}
-  end
-  local accepted = tonumber(shard[3] or 0)
-  -- At least so many likes have left the outbox. How many exactly matters only when it seems full.
-  local relayed = tonumber(shard[5] or 0)
-  local room, looked = ARGV[1] - (accepted - relayed), false
-  if room < #ARGV then
-    local first = call('XRANGE', KEYS[key + 1], '-', '+', 'COUNT', 1)[1]
-    relayed, looked = tonumber(first and first[2][4] or accepted), true
-    room = ARGV[1] - (accepted - relayed)
-  end
-
+  local shard, part = admit(key, arg)
+  if not shard then return part end
+  local room, refusing = shard.room, shard.refusing
   local replies, n = {0, now}, 2
   local run, r = {}, 0 -- the words of the event
   local sets_of = {} -- by word, to take back
   local changed = {} -- of each target: its key, count, sets and load
-  local refusing = shard[4] and refuses(shard[4]) and string.gsub(KEYS[key], 'shard$', 'refused')
   for k = key + 2, key + 1 + ARGV[arg - 1] do
     local name, last = ARGV[arg], arg + 1 + ARGV[arg + 1]
     local target = pcall('HMGET', KEYS[k], 'count', 'sets', 'load', 'closed', 'waiting')
@@ -322,7 +274,6 @@ local function serve(key, arg)
       end
       if r > begin then
         run[begin + 1] = name .. ' ' .. run[begin + 1]
-        accepted = accepted + r - begin
         local c = #changed
         changed[c + 1], changed[c + 2], changed[c + 3], changed[c + 4] = KEYS[k], count, sets, target[3]
       end
@@ -332,32 +283,16 @@ local function serve(key, arg)
   end
   if r == 0 then return replies end
 
-  local id = shard[1] .. string.format('-%d', seq + 1)
-  local added = pcall('XADD', KEYS[key + 1], id,
-    'run', 'likes ' .. at .. ' ' .. table.concat(run, ' '), 'before', shard[3] or '0')
-  if type(added) == 'table' then
+  local id, failed = append(key, shard, 'likes', run)
+  if not id then
     for i = r, 1, -1 do
       local sign, user = match(run[i], '(%-?)(%d+)$')
       call(sign == '-' and 'SADD' or 'SREM', sets_of[i], user)
     end
-    return added -- after a write, no error of want of memory, which clients cannot read in a list
+    return failed -- after a write, no error of want of memory, which clients cannot read in a list
   end
-  if looked then call('HSET', KEYS[key], 'relayed', relayed) end
-  call('HSET', KEYS[key], 'accepted', tostring(accepted), 'last', id)
   store(changed, id)
   return replies
 end
 
-local replies = {}
-local key, arg = 1, 7
-while key <= #KEYS do
-  local ok, part = protected(serve, key, arg)
-  if not ok then
-    if type(part) ~= 'table' then part = {err = part} end
-  end
-  replies[#replies + 1] = part
-  key = key + 2 + ARGV[arg - 1]
-  for _ = 1, ARGV[arg - 1] do arg = arg + 2 + ARGV[arg + 1] end
-  arg = arg + 5
-end
-return replies
+return each_shard(serve)

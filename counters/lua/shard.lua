@@ -1,5 +1,5 @@
--- Precedes every script but like.lua, claim.lua, put.lua, put_claims.lua and take.lua. Those two check the server
--- themselves; Redis runs these three on no replica, because of their heads: see redis.go.
+-- Precedes every script but like.lua, claim.lua, put.lua, put_claims.lua and take.lua. The first two follow
+-- gate.lua, which checks the server, too. Redis runs the other three on no replica, because of their heads: see redis.go.
 --
 -- KEYS  1 shard hash, of a script that needs an open shard
 -- reply that of the script

@@ -121,7 +121,7 @@ func (m *ClockModel) steps() []step[ClockState] {
 	return all
 }
 
-// admit is the beginning of like.lua: it compares the clock with what is known of it, and a call with both. It reports
+// admit is that of gate.lua: it compares the clock with what is known of it, and a call with both. It reports
 // whether the call may take effect.
 func (m *ClockModel) admit(s *ClockState, earliest, deadline int8, turn uint8) bool {
 	now, current := s.clock(), turn == s.Turn
