@@ -10,14 +10,12 @@ import (
 // All keys of a shard have the same hash tag, so that the keys of a script are on one node of a cluster:
 //
 //	{s07}:shard                  hash    epoch (absent if closed), server (its replication id when the shard was
-//	                                     opened), opening, restored, drained (the last Position when the shard was
-//	                                     closed), last (the last Position in the outbox), accepted (likes and
-//	                                     claims, ever), relayed (those that have left the outbox; may be too low),
-//	                                     tickets (ever), refusing (ms: until then, likes of some users are refused),
-//	                                     site (the id of the installation), applied (the latest watermark of MySQL
-//	                                     that a relay has seen),
-//	                                     seen (ms: a time that the clock showed, to the second), turn (how often the
-//	                                     clock was set back; see like.lua)
+//	                                     opened), opening, restored, last (the last Position in the outbox), accepted
+//	                                     (likes and claims, ever), relayed (those that have left the outbox; may be
+//	                                     too low), tickets (ever), refusing (ms: until then, likes of some users are
+//	                                     refused), site (the id of the installation), applied (the latest watermark
+//	                                     of MySQL that a relay has seen), seen (ms: a time that the clock showed, to
+//	                                     the second), turn (how often the clock was set back; see like.lua)
 //	{s07}:outbox                 stream  runs that Kafka does not have yet; an entry's id is the run's Position, and
 //	                                     "before" the number of likes accepted before it
 //	{s07}:relay                  string  lock of the shard's relay

@@ -150,14 +150,13 @@ func (o *Outbox) ForgetTargets(ctx context.Context, epoch int64) error {
 const forgetBatch = 200
 
 // CloseShards closes all shards: from then on the gate refuses likes until relays open the shards again. It returns
-// their states at that moment: Shard, Last, and Open if the shard was open until then. A shard that an earlier call
-// closed counts as open if nothing has happened to it since. Of other shards, Redis may have lost the last likes, and
-// Kafka may hold likes after Last.
+// their states at that moment: Shard, Last, and Open if the shard was open until then. Of other shards, Redis may have
+// lost the last likes, and Kafka may hold likes after Last.
 func (r *Redis) CloseShards(ctx context.Context) ([]ShardInfo, error) {
 	replies := make([]*redis.Cmd, r.shards)
 	err := r.pipelined(ctx, func(p pipe) {
 		for shard := range replies {
-			replies[shard] = p.script(ctx, "drain", []string{shardKey(shard), outboxKey(shard)})
+			replies[shard] = p.script(ctx, "leave", []string{shardKey(shard), outboxKey(shard)})
 		}
 	})
 	if err != nil {

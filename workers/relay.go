@@ -221,14 +221,10 @@ func (r *Relay) relay(ctx context.Context, producer sarama.SyncProducer, shard i
 		case info.Open:
 			opening = nil
 		case opening == nil || r.now().Sub(opening.since) > openingLimit:
-			opening, err = r.beginOpening(ctx, shard, outbox)
-			switch {
-			case errors.Is(err, models.ErrNotGated): // what is in the outbox is relayed all the same
-			case err != nil:
+			if opening, err = r.beginOpening(ctx, shard, outbox); err != nil {
 				return err
-			default:
-				patience = openingWait
 			}
+			patience = openingWait
 		default:
 			done, err := r.finishOpening(ctx, shard, outbox, opening)
 			if err != nil {

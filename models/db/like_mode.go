@@ -58,8 +58,8 @@ func (s *DB) SwitchToGated(ctx context.Context) error {
 
 // SwitchToDirect makes a gated site direct. It calls closeGate while MySQL issues no epoch and applies no event.
 // closeGate closes every shard, compares its last event with what MySQL has applied, by shard, and returns CodeConflict
-// if they differ. It may be called again. After an error of closeGate, or if a shard has a gap or an unresolved dead
-// letter, the site stays gated. If the site has no mode yet, SwitchToDirect returns CodeConflict.
+// if they differ. After an error of closeGate, or if a shard has a gap or an unresolved dead letter, the site stays
+// gated. If the site has no mode yet, SwitchToDirect returns CodeConflict.
 //
 // Direct mode is an epoch of each shard that Redis never had. So when the gate opens a shard afterwards, MySQL has
 // events that Redis lacks, and the relay evicts all of the shard's targets.
