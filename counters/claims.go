@@ -258,8 +258,8 @@ func (c *Claims) sendShard(ctx context.Context, shard int, words []dropWord, som
 	return nil, errors.New("the call reached redis too late")
 }
 
-// DropState is a warm drop as a viewer sees it.
-type DropState struct {
+// WarmDrop is a warm drop as a viewer sees it.
+type WarmDrop struct {
 	Stock, Claimed int64
 	Begins, Ends   time.Time // zero: it has none
 	Version        int64     // of these settings
@@ -268,19 +268,19 @@ type DropState struct {
 }
 
 // Remaining returns the stock that is left.
-func (s DropState) Remaining() int64 { return max(0, s.Stock-s.Claimed) }
+func (s WarmDrop) Remaining() int64 { return max(0, s.Stock-s.Claimed) }
 
 // dropNumbers is the number of values that drops.lua returns of a drop.
 const dropNumbers = 7
 
 // States returns the viewer's states of those drops that are warm and whose shards are open, in one round trip to
 // Redis. Viewer 0 is anonymous. If Redis does not answer within half a second, it returns none.
-func (c *Claims) States(ctx context.Context, viewer int64, dropIDs []int64) map[int64]DropState {
+func (c *Claims) States(ctx context.Context, viewer int64, dropIDs []int64) map[int64]WarmDrop {
 	targets := make([]models.Target, len(dropIDs))
 	for i, id := range dropIDs {
 		targets[i] = models.Target{Kind: models.KindDrop, ID: id}
 	}
-	states := make(map[int64]DropState, len(dropIDs))
+	states := make(map[int64]WarmDrop, len(dropIDs))
 	c.ask(ctx, "drops", targets, []any{viewer}, func(reply *redis.Cmd, places []int) {
 		values, err := reply.Slice()
 		if err != nil || len(values) != dropNumbers*len(places) {
@@ -296,7 +296,7 @@ func (c *Claims) States(ctx context.Context, viewer int64, dropIDs []int64) map[
 			}
 			claim, _ := values[dropNumbers*i+5].(string)
 			id, _ := strconv.ParseInt(claim, 10, 64) // 0 for none
-			states[dropIDs[place]] = DropState{Claimed: n[0], Stock: n[1], Begins: timeOf(n[2]), Ends: timeOf(n[3]),
+			states[dropIDs[place]] = WarmDrop{Claimed: n[0], Stock: n[1], Begins: timeOf(n[2]), Ends: timeOf(n[3]),
 				Version: n[4], ClaimID: id, Gone: n[6] == 1}
 		}
 	})

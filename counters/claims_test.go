@@ -101,7 +101,7 @@ func TestClaims_takeReturnAndFindOut(t *testing.T) {
 	require.WithinDuration(t, time.Now(), taken.At, time.Minute)
 	require.Equal(t, TakenClaim{ID: first.ID, DropID: id, UserID: 7, At: taken.At}, taken)
 	state := s.claims.States(t.Context(), 7, []int64{id, id + 16})
-	require.Equal(t, map[int64]DropState{id: {Stock: 2, Claimed: 2, Version: 1, ClaimID: first.ID}}, state)
+	require.Equal(t, map[int64]WarmDrop{id: {Stock: 2, Claimed: 2, Version: 1, ClaimID: first.ID}}, state)
 
 	back, err := s.claims.Return(t.Context(), id, 7, first.ID)
 	require.NoError(t, err)

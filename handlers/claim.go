@@ -8,8 +8,32 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/sethvargo/go-retry"
 
+	"likewise/counters"
 	"likewise/models"
 )
+
+// claimGate makes and reads claims: *counters.DirectClaims in direct mode, *counters.GatedClaims behind the Redis gate.
+type claimGate interface {
+	// Claim claims one of the stock of a drop for a user. If the user has a claim already, Claim returns that one, and
+	// taken is false.
+	Claim(ctx context.Context, dropID, userID int64) (c *models.Claim, taken bool, err error)
+	// Return returns a claim that is in force to the stock.
+	Return(ctx context.Context, c *models.Claim) error
+	// ClaimByID returns a claim, even if its row is not in MySQL yet.
+	ClaimByID(ctx context.Context, id int64) (*models.Claim, error)
+	// States returns the claims of drops, in their order, as a viewer sees them. Viewer 0 is anonymous.
+	States(ctx context.Context, viewer int64, drops []models.Drop) ([]counters.DropClaims, error)
+	// Apply makes changed settings of a drop take effect.
+	Apply(ctx context.Context, dropID int64) error
+}
+
+// newClaimGate returns the gate of claims of a Config.
+func newClaimGate(c Config) (claimGate, error) {
+	if c.Claims == nil {
+		return counters.NewDirectClaims(c.Store, c.IDs), nil
+	}
+	return counters.NewGatedClaims(c.Claims, c.IDs)
+}
 
 type claimJSON struct {
 	ID          models.ID  `json:"id"`
@@ -52,7 +76,7 @@ func (s *Server) createClaim(c *fiber.Ctx) error {
 	if err := s.mayLike(c, models.Target{Kind: models.KindDrop, ID: id}); err != nil {
 		return err
 	}
-	claim, taken, err := s.claimGate.claim(c.UserContext(), id, viewerID(c))
+	claim, taken, err := s.claimGate.Claim(c.UserContext(), id, viewerID(c))
 	if err != nil {
 		return err
 	}
@@ -80,7 +104,7 @@ func (s *Server) ownClaim(c *fiber.Ctx) (*models.Claim, error) {
 	if err != nil {
 		return nil, err
 	}
-	claim, err := s.claimGate.claimByID(c.UserContext(), id)
+	claim, err := s.claimGate.ClaimByID(c.UserContext(), id)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +129,7 @@ func (s *Server) returnClaim(c *fiber.Ctx) error {
 		return err
 	}
 	if claim.State.Live() {
-		if err := s.claimGate.giveBack(c.UserContext(), claim); err != nil {
+		if err := s.claimGate.Return(c.UserContext(), claim); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"likewise/counters"
 	"likewise/models"
 )
 
@@ -37,7 +38,7 @@ type ownClaimJSON struct {
 
 // dropsJSON shows drops to the viewer. Reading what is left of them takes one call for all.
 func (s *Server) dropsJSON(c *fiber.Ctx, drops []models.Drop) ([]dropJSON, error) {
-	states, err := s.claimGate.states(c.UserContext(), viewerID(c), drops)
+	states, err := s.claimGate.States(c.UserContext(), viewerID(c), drops)
 	if err != nil {
 		return nil, err
 	}
@@ -58,17 +59,17 @@ func (s *Server) dropsJSON(c *fiber.Ctx, drops []models.Drop) ([]dropJSON, error
 	return out, nil
 }
 
-func (s *Server) dropJSON(d *models.Drop, state dropState, now time.Time) dropJSON {
+func (s *Server) dropJSON(d *models.Drop, state counters.DropClaims, now time.Time) dropJSON {
 	out := dropJSON{
 		ID: d.ID, PostID: d.PostID, Author: s.author(d.Author), Title: d.Title, Stock: d.Stock,
-		Claimed: state.claimed, Remaining: max(0, d.Stock-state.claimed), BeginsAt: d.BeginsAt, EndsAt: d.EndsAt,
+		Claimed: state.Claimed, Remaining: max(0, d.Stock-state.Claimed), BeginsAt: d.BeginsAt, EndsAt: d.EndsAt,
 		ClosedAt: d.ClosedAt, Version: d.Version, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt,
 	}
 	if d.ConfirmWithin > 0 {
 		out.ConfirmWithin = &d.ConfirmWithin
 	}
-	if state.claim != 0 {
-		out.Claim = &ownClaimJSON{models.ID(state.claim)}
+	if state.Own != 0 {
+		out.Claim = &ownClaimJSON{models.ID(state.Own)}
 	}
 	out.State = d.StateAt(now, out.Remaining)
 	return out
@@ -253,7 +254,7 @@ const applyTimeout = 10 * time.Second
 func (s *Server) applyDrop(c *fiber.Ctx, id int64) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.UserContext()), applyTimeout)
 	defer cancel()
-	if err := s.claimGate.apply(ctx, id); err != nil {
+	if err := s.claimGate.Apply(ctx, id); err != nil {
 		s.log.Error("settings of a drop not applied", "drop_id", id, "request_id", requestID(c), "error", err)
 	}
 }

@@ -200,7 +200,7 @@ func New(c Config) (*Server, error) {
 	if s.metrics, err = newMetrics(c.Registry); err != nil {
 		return nil, err
 	}
-	if s.claimGate, err = newStock(c.Store, c.Claims, c.IDs); err != nil {
+	if s.claimGate, err = newClaimGate(c); err != nil {
 		return nil, err
 	}
 	if s.sessions, err = signin.NewSessions(c.Store, c.Now, c.Logger); err != nil {

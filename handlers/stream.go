@@ -105,15 +105,15 @@ func (s *Server) readDropCounts(
 	if err != nil {
 		return err
 	}
-	states, err := s.claimGate.states(ctx, 0, drops)
+	states, err := s.claimGate.States(ctx, 0, drops)
 	if err != nil {
 		return err
 	}
 	now := s.now()
 	for i := range drops {
-		d, remaining := &drops[i], max(0, drops[i].Stock-states[i].claimed)
+		d, remaining := &drops[i], max(0, drops[i].Stock-states[i].Claimed)
 		all[d.Target()], err = live.NewCounts("counts", dropCountsJSON{
-			models.KindDrop, d.ID, d.Stock, states[i].claimed, remaining, d.StateAt(now, remaining),
+			models.KindDrop, d.ID, d.Stock, states[i].Claimed, remaining, d.StateAt(now, remaining),
 		})
 		if err != nil {
 			return err

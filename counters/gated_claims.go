@@ -1,4 +1,4 @@
-package handlers
+package counters
 
 import (
 	"context"
@@ -8,94 +8,90 @@ import (
 
 	"github.com/maypok86/otter/v2"
 
-	"likewise/counters"
 	"likewise/models"
 	"likewise/models/db"
 	"likewise/models/stock"
 )
 
-// stock claims the stock of drops: directStock in MySQL, gatedStock behind the Redis gate. Its errors are those of
-// counters.Claims.
-type claimGate interface {
-	// claim claims one of the stock of a drop for a user. If the user has a claim already, claim returns that one, and
-	// taken is false.
-	claim(ctx context.Context, dropID, userID int64) (c *models.Claim, taken bool, err error)
-	// giveBack returns a claim that is in force to the stock.
-	giveBack(ctx context.Context, c *models.Claim) error
-	// claimByID returns a claim, even if its row is not in MySQL yet.
-	claimByID(ctx context.Context, id int64) (*models.Claim, error)
-	// states returns the viewer's states of drops, in their order. Viewer 0 is anonymous.
-	states(ctx context.Context, viewer int64, drops []models.Drop) ([]dropState, error)
-	// apply makes changed settings of a drop take effect.
-	apply(ctx context.Context, dropID int64) error
+// DropClaims is the part of a drop that claims change.
+type DropClaims struct {
+	Claimed int64 // live claims of all users
+	Own     int64 // the viewer's claim that is in force; 0 for none
 }
 
-// dropState is the part of a drop that claims change.
-type dropState struct {
-	claimed int64
-	claim   int64 // of the viewer, in force; 0 for none
+// DirectClaims makes and reads claims in MySQL, in direct mode. It is safe for concurrent use.
+type DirectClaims struct {
+	store *stock.Store
+	ids   *IDs
 }
 
-// directStock has everything in MySQL.
-type directStock struct {
-	store *db.DB
-	ids   *counters.IDs
+// NewDirectClaims returns the claims in store, whose ids are from ids.
+func NewDirectClaims(store *db.DB, ids *IDs) *DirectClaims {
+	return &DirectClaims{stock.New(store), ids}
 }
 
 // newID returns the id of a new claim, which belongs to the shard of its drop.
-func (d *directStock) newID(ctx context.Context, dropID int64) (int64, error) {
+func (d *DirectClaims) newID(ctx context.Context, dropID int64) (int64, error) {
 	shards := d.store.Shards()
 	id, err := d.ids.Next(ctx, models.Target{Kind: models.KindDrop, ID: dropID}.Shard(shards), shards)
 	return int64(id), err
 }
 
-func (d *directStock) claim(ctx context.Context, dropID, userID int64) (*models.Claim, bool, error) {
+// Claim claims one of the stock of a drop for a user, and reports whether the claim is new. If the user has a live
+// claim already, Claim returns that one. It returns the errors of stock.Store.ClaimDirect.
+func (d *DirectClaims) Claim(ctx context.Context, dropID, userID int64) (*models.Claim, bool, error) {
 	id, err := d.newID(ctx, dropID)
 	if err != nil {
 		return nil, false, err
 	}
-	return stock.New(d.store).ClaimDirect(ctx, dropID, userID, id)
+	return d.store.ClaimDirect(ctx, dropID, userID, id)
 }
 
-func (d *directStock) giveBack(ctx context.Context, c *models.Claim) error {
-	_, err := stock.New(d.store).ReturnDirect(ctx, c.UserID, c.ID)
+// Return returns a claim that is in force to the stock. It returns the errors of stock.Store.ReturnDirect.
+func (d *DirectClaims) Return(ctx context.Context, c *models.Claim) error {
+	_, err := d.store.ReturnDirect(ctx, c.UserID, c.ID)
 	return err
 }
 
-func (d *directStock) claimByID(ctx context.Context, id int64) (*models.Claim, error) {
-	held, err := stock.New(d.store).ClaimByID(ctx, id)
+// ClaimByID returns a claim, or CodeNotFound.
+func (d *DirectClaims) ClaimByID(ctx context.Context, id int64) (*models.Claim, error) {
+	held, err := d.store.ClaimByID(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	return &held.Claim, nil
 }
 
-func (d *directStock) states(ctx context.Context, viewer int64, drops []models.Drop) ([]dropState, error) {
-	states, ids := make([]dropState, len(drops)), make([]int64, len(drops))
+// States returns the claims of drops, in their order, as a viewer sees them. Viewer 0 is anonymous.
+func (d *DirectClaims) States(ctx context.Context, viewer int64, drops []models.Drop) ([]DropClaims, error) {
+	states, ids := make([]DropClaims, len(drops)), make([]int64, len(drops))
 	for i := range drops {
-		states[i].claimed, ids[i] = drops[i].Claimed, drops[i].ID
+		states[i].Claimed, ids[i] = drops[i].Claimed, drops[i].ID
 	}
 	if viewer == 0 || len(drops) == 0 {
 		return states, nil
 	}
-	claims, err := stock.New(d.store).ClaimsAmong(ctx, viewer, ids)
+	claims, err := d.store.ClaimsAmong(ctx, viewer, ids)
 	if err != nil {
 		return nil, err
 	}
 	for i := range drops {
 		if c := claims[ids[i]]; c.State.Live() {
-			states[i].claim = c.ID
+			states[i].Own = c.ID
 		}
 	}
 	return states, nil
 }
 
-func (d *directStock) apply(context.Context, int64) error { return nil }
+// Apply does nothing: changed settings of a drop take effect in MySQL.
+func (d *DirectClaims) Apply(context.Context, int64) error { return nil }
 
-// gatedStock claims in the gate. MySQL has the rest, and what the gate does not know.
-type gatedStock struct {
-	directStock
-	gate *counters.Claims
+// GatedClaims makes claims at the gate, and reads them there and in MySQL, which has what the gate does not know: the
+// rows of claims, and claims of cold drops. It is safe for concurrent use.
+type GatedClaims struct {
+	*DirectClaims
+
+	gate *Claims
 	// confirm has the time to confirm a claim of a drop, in seconds, which never changes. The gate does not know it.
 	confirm *otter.Cache[int64, int64]
 }
@@ -103,20 +99,19 @@ type gatedStock struct {
 // maxConfirmTimes is how many drops a process remembers the time to confirm a claim of.
 const maxConfirmTimes = 10_000
 
-// newStock returns the stock of a site; gate is nil in direct mode.
-func newStock(store *db.DB, gate *counters.Claims, ids *counters.IDs) (claimGate, error) {
-	direct := directStock{store, ids}
-	if gate == nil {
-		return &direct, nil
-	}
+// NewGatedClaims returns the claims behind gate.
+func NewGatedClaims(gate *Claims, ids *IDs) (*GatedClaims, error) {
 	confirm, err := otter.New(&otter.Options[int64, int64]{MaximumSize: maxConfirmTimes})
 	if err != nil {
 		return nil, fmt.Errorf("cache of drops: %w", err)
 	}
-	return &gatedStock{direct, gate, confirm}, nil
+	return &GatedClaims{DirectClaims: NewDirectClaims(gate.store, ids), gate: gate, confirm: confirm}, nil
 }
 
-func (g *gatedStock) claim(ctx context.Context, dropID, userID int64) (*models.Claim, bool, error) {
+// Claim claims one of the stock of a drop for a user, and reports whether the claim is new. If the user has a live
+// claim already, Claim returns that one. It returns the errors of Claims.Claim. If MySQL has ended the user's last
+// claim and the gate does not release it, Claim returns CodeUnavailable.
+func (g *GatedClaims) Claim(ctx context.Context, dropID, userID int64) (*models.Claim, bool, error) {
 	id, err := g.newID(ctx, dropID)
 	if err != nil {
 		return nil, false, err
@@ -126,12 +121,12 @@ func (g *gatedStock) claim(ctx context.Context, dropID, userID int64) (*models.C
 		if err != nil {
 			return nil, false, err
 		}
-		of := counters.TakenClaim{ID: taken.ID, DropID: dropID, UserID: userID, At: taken.At}
+		of := TakenClaim{ID: taken.ID, DropID: dropID, UserID: userID, At: taken.At}
 		if taken.Changed {
 			c, err := g.reserved(ctx, of)
 			return c, true, err
 		}
-		c, err := g.claimByID(ctx, taken.ID)
+		c, err := g.ClaimByID(ctx, taken.ID)
 		if errors.Is(err, errClaimedAgain) {
 			continue // since the gate has answered
 		}
@@ -154,13 +149,15 @@ const messageBeingReleased = "Your last claim is being released; try again."
 // errClaimedAgain reports that MySQL had ended the claim, and that a later claim of its user has taken the row.
 var errClaimedAgain = errors.New("the user has claimed again since the claim ended")
 
-func (g *gatedStock) giveBack(ctx context.Context, c *models.Claim) error {
+// Return returns a claim that is in force to the stock. It returns the errors of Claims.Return. If the gate does not
+// know the claim, and MySQL has not ended it, Return returns CodeUnavailable.
+func (g *GatedClaims) Return(ctx context.Context, c *models.Claim) error {
 	returned, err := g.gate.Return(ctx, c.DropID, c.UserID, c.ID)
 	if err != nil || returned.Changed {
 		return err
 	}
 	// The user does not hold the claim at the gate: it has ended since it was read, or the gate has lost it.
-	now, err := g.claimByID(ctx, c.ID)
+	now, err := g.ClaimByID(ctx, c.ID)
 	switch {
 	case errors.Is(err, errClaimedAgain):
 		return nil
@@ -175,9 +172,10 @@ func (g *gatedStock) giveBack(ctx context.Context, c *models.Claim) error {
 // errNotHeld reports that the gate does not know a claim that is live in MySQL.
 var errNotHeld = errors.New("the claim is live in mysql, and its user does not hold it at the gate")
 
-// claimByID returns a claim from MySQL. The gate may have returned it since, or accepted it only now.
-func (g *gatedStock) claimByID(ctx context.Context, id int64) (*models.Claim, error) {
-	c, err := g.directStock.claimByID(ctx, id)
+// ClaimByID returns a claim from MySQL, or from the gate if its row is not in MySQL yet. The gate may have returned it
+// since, or accepted it only now.
+func (g *GatedClaims) ClaimByID(ctx context.Context, id int64) (*models.Claim, error) {
+	c, err := g.DirectClaims.ClaimByID(ctx, id)
 	missing := models.ErrorCode(err) == models.CodeNotFound
 	if err != nil && !missing || c != nil && !c.State.Live() {
 		return c, err
@@ -198,7 +196,7 @@ func (g *gatedStock) claimByID(ctx context.Context, id int64) (*models.Claim, er
 	}
 	// Either its user has returned it, which MySQL learns later, or MySQL has ended it. In the latter case, MySQL may
 	// have done so after the first read, and the row may have been taken since.
-	now, err := g.directStock.claimByID(ctx, id)
+	now, err := g.DirectClaims.ClaimByID(ctx, id)
 	switch {
 	case taken.Released && models.ErrorCode(err) == models.CodeNotFound:
 		return nil, errors.Join(err, errClaimedAgain)
@@ -212,7 +210,7 @@ func (g *gatedStock) claimByID(ctx context.Context, id int64) (*models.Claim, er
 }
 
 // reserved returns a claim that the gate has accepted.
-func (g *gatedStock) reserved(ctx context.Context, taken counters.TakenClaim) (*models.Claim, error) {
+func (g *GatedClaims) reserved(ctx context.Context, taken TakenClaim) (*models.Claim, error) {
 	c := &models.Claim{
 		ID: taken.ID, DropID: taken.DropID, UserID: taken.UserID, State: models.StateReserved, CreatedAt: taken.At,
 	}
@@ -231,8 +229,8 @@ func (g *gatedStock) reserved(ctx context.Context, taken counters.TakenClaim) (*
 	return c, nil
 }
 
-// states takes the counts and claims of warm drops from the gate, and the rest from MySQL.
-func (g *gatedStock) states(ctx context.Context, viewer int64, drops []models.Drop) ([]dropState, error) {
+// States takes the counts and claims of warm drops from the gate, and the rest from MySQL.
+func (g *GatedClaims) States(ctx context.Context, viewer int64, drops []models.Drop) ([]DropClaims, error) {
 	ids := make([]int64, len(drops))
 	for i := range drops {
 		ids[i] = drops[i].ID
@@ -240,15 +238,15 @@ func (g *gatedStock) states(ctx context.Context, viewer int64, drops []models.Dr
 	warm := g.gate.States(ctx, viewer, ids)
 	var cold []models.Drop
 	var places []int
-	states := make([]dropState, len(drops))
+	states := make([]DropClaims, len(drops))
 	for i := range drops {
 		if state, ok := warm[ids[i]]; ok && !state.Gone {
-			states[i] = dropState{state.Claimed, state.ClaimID}
+			states[i] = DropClaims{state.Claimed, state.ClaimID}
 			continue
 		}
 		cold, places = append(cold, drops[i]), append(places, i)
 	}
-	rest, err := g.directStock.states(ctx, viewer, cold)
+	rest, err := g.DirectClaims.States(ctx, viewer, cold)
 	if err != nil {
 		return nil, err
 	}
@@ -258,8 +256,9 @@ func (g *gatedStock) states(ctx context.Context, viewer int64, drops []models.Dr
 	return states, nil
 }
 
-func (g *gatedStock) apply(ctx context.Context, dropID int64) error {
-	settings, err := stock.New(g.store).SettingsToSend(ctx, dropID-1, 1)
+// Apply sends the settings of a drop to the gate, where they take effect. If the drop is cold, it has no effect.
+func (g *GatedClaims) Apply(ctx context.Context, dropID int64) error {
+	settings, err := g.store.SettingsToSend(ctx, dropID-1, 1)
 	if err != nil || len(settings) == 0 || settings[0].ID != dropID {
 		return err
 	}
