@@ -37,7 +37,7 @@ func HoldUsername(tx *Tx, userID int64) error {
 // HeldHash returns the key of a username or an e-mail address in held_names. Names that differ only in case have the
 // same key.
 func HeldHash(tx *Tx, field, name string) [32]byte {
-	h := hmac.New(sha256.New, tx.store.cursorKey)
+	h := hmac.New(sha256.New, tx.CursorKey())
 	fmt.Fprintf(h, "held %s %s", field, models.NormalizeLogin(name))
 	return [32]byte(h.Sum(nil))
 }

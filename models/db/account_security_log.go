@@ -161,7 +161,7 @@ func boundRow(tx *Tx, r *securityRow) error {
 func (s *DB) LogFailedLogin(ctx context.Context, userID int64, login string) error {
 	e := SecurityEvent{Kind: eventLoginFailed, UserID: userID}
 	if userID == 0 {
-		h := hmac.New(sha256.New, s.cursorKey)
+		h := hmac.New(sha256.New, s.CursorKey())
 		h.Write([]byte("security log " + models.NormalizeLogin(login)))
 		e.loginHash = hex.EncodeToString(h.Sum(nil)[:16])
 	}

@@ -69,7 +69,7 @@ func ShowPosts(tx *Tx, ids []int64) (shown []int64, err error) {
 		return nil, err
 	}
 	for _, p := range texts {
-		d := tx.store.derive(models.PostText{Title: p.Title, Content: p.Content})
+		d := derive(models.PostText{Title: p.Title, Content: p.Content}, tx.Excerpt(p.Content))
 		if err := writeTerms(tx, models.Target{Kind: models.KindPost, ID: p.ID}, d.weights); err != nil {
 			return nil, err
 		}

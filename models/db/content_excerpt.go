@@ -7,33 +7,20 @@ import (
 	"likewise/models"
 )
 
-// excerpt is the excerpt of a post and the version of its rules; the zero excerpt of a post that has none.
-type excerpt struct {
-	text    string
-	version int
-}
-
-func (s *DB) excerptOf(content string) excerpt {
-	if s.excerpt == nil {
-		return excerpt{}
-	}
-	return excerpt{s.excerpt(content), models.ExcerptVersion}
-}
-
 // writeExcerpt stores the excerpt of a post whose row is locked.
-func writeExcerpt(tx *Tx, postID int64, e excerpt) error {
+func writeExcerpt(tx *Tx, postID int64, e Excerpt) error {
 	const update = `
 		UPDATE posts
 		SET excerpt=?, excerpt_version=?, updated_at=updated_at
 		WHERE id=?`
-	return tx.Exec(update, e.text, e.version, postID).Error
+	return tx.Exec(update, e.Text, e.Version, postID).Error
 }
 
 // WriteExcerpts makes the excerpts of at most limit posts that have none, or one of an earlier ExcerptVersion. It
 // returns their number: fewer than limit if none is left. Each excerpt is written in a transaction of its own, and
 // several callers may run at once. A DB without Options.Excerpt writes none.
 func (s *DB) WriteExcerpts(ctx context.Context, limit int) (int, error) {
-	if s.excerpt == nil {
+	if !s.HasExcerpts() {
 		return 0, nil
 	}
 	const query = `
@@ -67,6 +54,6 @@ func (s *DB) excerptPost(ctx context.Context, id int64) error {
 		if read.Error != nil || read.RowsAffected == 0 {
 			return read.Error // without a row, another process has written the excerpt, or the post is deleted
 		}
-		return writeExcerpt(tx, id, s.excerptOf(content))
+		return writeExcerpt(tx, id, s.Excerpt(content))
 	})
 }

@@ -145,7 +145,7 @@ func (s *DB) ImportPosts(ctx context.Context, source, kind string, posts []model
 	return s.importBatch(ctx, source, kind, len(posts), func(tx *Tx, record func(externalID, id int64)) error {
 		for _, p := range posts {
 			post := newPost{p.AuthorID, p.Text, models.WholeSeconds(p.CreatedAt), models.WholeSeconds(p.UpdatedAt)}
-			id, err := insertPost(tx, post, tags, s.derive(p.Text))
+			id, err := insertPost(tx, post, tags, derive(p.Text, s.Excerpt(p.Text.Content)))
 			if err != nil {
 				return err
 			}

@@ -18,7 +18,7 @@ func (s *DB) CreatePost(ctx context.Context, author models.Author, text models.P
 	if err != nil {
 		return nil, fmt.Errorf("create post: %w", err)
 	}
-	derived := s.derive(text)
+	derived := derive(text, s.Excerpt(text.Content))
 	err = s.Transact(ctx, func(tx *Tx) error {
 		now := models.WholeSeconds(tx.Now)
 		p = &models.Post{
@@ -53,11 +53,11 @@ type newPost struct {
 // derived is what is stored beside the text of a post and made of it.
 type derived struct {
 	weights map[string]int // of the terms of the search index
-	excerpt excerpt
+	excerpt Excerpt
 }
 
-func (s *DB) derive(text models.PostText) derived {
-	return derived{search.Weights(text.Title, text.Content), s.excerptOf(text.Content)}
+func derive(text models.PostText, e Excerpt) derived {
+	return derived{search.Weights(text.Title, text.Content), e}
 }
 
 // insertPost writes a post with its tags and what was derived from its text.
@@ -67,7 +67,7 @@ func insertPost(tx *Tx, p newPost, tags map[string]int64, d derived) (int64, err
 			(user_id, title, content, excerpt, excerpt_version, created_at, updated_at, hot_score, active_at,
 			terms_version)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		p.authorID, p.text.Title, p.text.Content, d.excerpt.text, d.excerpt.version, p.createdAt, p.updatedAt,
+		p.authorID, p.text.Title, p.text.Content, d.excerpt.Text, d.excerpt.Version, p.createdAt, p.updatedAt,
 		models.HotScore(p.createdAt, 0), p.createdAt, search.Version)
 	if err != nil {
 		return 0, err
@@ -155,7 +155,7 @@ func (s *DB) UpdatePost(
 	if err != nil {
 		return nil, fmt.Errorf("update post %d: %w", id, err)
 	}
-	derived := s.derive(text)
+	derived := derive(text, s.Excerpt(text.Content))
 	err = s.Transact(ctx, func(tx *Tx) error {
 		if _, err := lockPosts(tx, []int64{id}, models.StatusNormal); err != nil {
 			return err
@@ -196,14 +196,14 @@ func replacePost(tx *Tx, p *models.Post, editor int64, text models.PostText, tag
 	if p.Status == models.StatusNormal {
 		indexed = search.Version
 	} else {
-		d.excerpt = excerpt{} // ShowPosts makes it
+		d.excerpt = Excerpt{} // ShowPosts makes it
 	}
 	const update = `
 		UPDATE posts
 		SET title=?, content=?, excerpt=?, excerpt_version=?, version=?, updated_at=?, edited_by=NULLIF(?,user_id),
 			changed=?, terms_version=?
 		WHERE id=?`
-	err := tx.Exec(update, p.Title, p.Content, d.excerpt.text, d.excerpt.version, p.Version, p.UpdatedAt, editor,
+	err := tx.Exec(update, p.Title, p.Content, d.excerpt.Text, d.excerpt.Version, p.Version, p.UpdatedAt, editor,
 		changed, indexed, p.ID).Error
 	if err != nil {
 		return err
@@ -242,7 +242,7 @@ func replacePost(tx *Tx, p *models.Post, editor int64, text models.PostText, tag
 // RedactPost replaces the text of p by RedactedText, as replacePost does.
 func RedactPost(tx *Tx, p *models.Post) error {
 	text := models.PostText{Title: models.RedactedText, Content: models.RedactedText}
-	return replacePost(tx, p, 0, text, nil, tx.store.derive(text))
+	return replacePost(tx, p, 0, text, nil, derive(text, tx.Excerpt(text.Content)))
 }
 
 // mayEdit returns CodeLocked if the post is locked and the editor is not a moderator (see despiteLock).

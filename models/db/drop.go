@@ -1,10 +1,20 @@
 package db
 
 import (
+	"context"
 	"fmt"
 
 	"gorm.io/gorm"
 )
+
+// DropIDs returns the ids of the drops of a post, deleted or not, in ascending order. There are at most MaxDrops.
+func (s *DB) DropIDs(ctx context.Context, postID int64) ([]int64, error) {
+	ids, err := DropsOf(s.Read(ctx), []int64{postID})
+	if err != nil {
+		return nil, fmt.Errorf("read drops of post %d: %w", postID, err)
+	}
+	return ids, nil
+}
 
 // DropsOf returns the ids of the drops of posts, in their order.
 func DropsOf(conn *gorm.DB, posts []int64) ([]int64, error) {

@@ -144,9 +144,9 @@ func TestConfirmWithin_ofADropWhosePostIsDeleted(t *testing.T) {
 	l := newClaimSite(t, 1)
 	d := l.drop(models.DropSettings{Stock: 3, ConfirmWithin: 60})
 	require.NoError(t, l.store.DeletePost(t.Context(), 0, l.post.ID))
-	seconds, err := l.store.ConfirmWithin(t.Context(), d.ID)
+	seconds, err := stock.New(l.store).ConfirmWithin(t.Context(), d.ID)
 	require.NoError(t, err)
 	assert.EqualValues(t, 60, seconds)
-	_, err = l.store.ConfirmWithin(t.Context(), d.ID+1)
+	_, err = stock.New(l.store).ConfirmWithin(t.Context(), d.ID+1)
 	refusedAs(t, models.CodeNotFound, err)
 }

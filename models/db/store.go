@@ -39,7 +39,7 @@ type DB struct {
 	retried   func(RetryCause)
 	refused   func(models.WriteRefusal)
 	log       *slog.Logger
-	excerpt   func(content string) string // nil: the store makes no excerpts
+	excerpt   func(content string) string // nil: this process makes no excerpts
 	describe  Describe
 	direct    atomic.Bool      // see StartLikes
 	likeClock models.LikeClock // nil: that of MySQL
@@ -282,3 +282,26 @@ func IsBadData(err error) bool {
 
 // ErrBadClaim means that the events of claims contradict MySQL, so that a retry cannot succeed (see IsBadData).
 var ErrBadClaim = errors.New("the event contradicts the rows")
+
+// Excerpt is the excerpt of a post and the version of its rules, or zero if the post has none.
+type Excerpt struct {
+	Text    string
+	Version int
+}
+
+// HasExcerpts reports whether this process makes excerpts: see Options.Excerpt.
+func (s *DB) HasExcerpts() bool { return s.excerpt != nil }
+
+// Excerpt makes the excerpt of a post. It is zero if this process makes none.
+func (s *DB) Excerpt(content string) Excerpt {
+	if !s.HasExcerpts() {
+		return Excerpt{}
+	}
+	return Excerpt{s.excerpt(content), models.ExcerptVersion}
+}
+
+// Excerpt is DB.Excerpt.
+func (tx *Tx) Excerpt(content string) Excerpt { return tx.store.Excerpt(content) }
+
+// CursorKey is DB.CursorKey.
+func (tx *Tx) CursorKey() []byte { return tx.store.cursorKey }
