@@ -95,11 +95,11 @@ func BenchmarkSearch(b *testing.B) {
 	b.Cleanup(func() { s.Close() })
 	run := func(query string, args ...any) {
 		b.Helper()
-		_, err := s.pool.ExecContext(ctx, query, args...)
+		_, err := s.Pool().ExecContext(ctx, query, args...)
 		require.NoError(b, err, query)
 	}
 	var version, name string
-	require.NoError(b, s.pool.QueryRowContext(ctx, "SELECT VERSION(), DATABASE()").Scan(&version, &name))
+	require.NoError(b, s.Pool().QueryRowContext(ctx, "SELECT VERSION(), DATABASE()").Scan(&version, &name))
 	parser, spaces := " WITH PARSER ngram", "INNODB_TABLESPACES"
 	if strings.Contains(version, "MariaDB") {
 		parser, spaces = "", "INNODB_SYS_TABLESPACES"
@@ -163,7 +163,7 @@ func BenchmarkSearch(b *testing.B) {
 			SELECT COALESCE(SUM(FILE_SIZE), 0)/1048576
 			FROM information_schema.` + spaces + `
 			WHERE NAME LIKE ?`
-		require.NoError(b, s.pool.QueryRowContext(ctx, query, name+"/"+pattern).Scan(&mb))
+		require.NoError(b, s.Pool().QueryRowContext(ctx, query, name+"/"+pattern).Scan(&mb))
 		return mb
 	}
 	b.Logf("%s, %d posts, %d terms: the texts take %.0f MB, post_terms %.0f MB, FULLTEXT%s %.0f MB",

@@ -1,4 +1,4 @@
-package db
+package db_test
 
 import (
 	"context"
@@ -9,16 +9,17 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 func TestInTransaction_isThatOfTransact(t *testing.T) {
 	t.Parallel()
-	store, err := Open(t.Context(), testkit.Database(t), Options{})
+	store, err := db.Open(t.Context(), testkit.Database(t), db.Options{})
 	require.NoError(t, err)
 	defer store.Close()
-	require.False(t, InTransaction(t.Context()))
-	require.NoError(t, store.Transact(t.Context(), func(tx *Tx) error {
-		require.True(t, InTransaction(tx.Statement.Context))
+	require.False(t, db.InTransaction(t.Context()))
+	require.NoError(t, store.Transact(t.Context(), func(tx *db.Tx) error {
+		require.True(t, db.InTransaction(tx.Statement.Context))
 		return nil
 	}))
 }
@@ -27,7 +28,7 @@ func TestInTransaction_isThatOfTransact(t *testing.T) {
 func TestTransact_closesWhatItDeletes(t *testing.T) {
 	t.Parallel()
 	dsn := testkit.Database(t)
-	s, err := Open(t.Context(), dsn, Options{})
+	s, err := db.Open(t.Context(), dsn, db.Options{})
 	require.NoError(t, err)
 	defer s.Close()
 	author := &models.User{Username: "ada", Email: "ada@example.org"}
@@ -49,19 +50,19 @@ func TestTransact_closesWhatItDeletes(t *testing.T) {
 	})
 	deletion := models.Deletion{At: s.Now(), By: models.Author{ID: author.ID}}
 	failed := errors.New("failed")
-	require.ErrorIs(t, s.Transact(ctx, func(tx *Tx) error {
-		_, err := HidePosts(tx, []int64{post.ID}, deletion)
+	require.ErrorIs(t, s.Transact(ctx, func(tx *db.Tx) error {
+		_, err := db.HidePosts(tx, []int64{post.ID}, deletion)
 		return errors.Join(err, failed)
 	}), failed)
 	require.Empty(t, closed, "nothing is deleted")
 
 	runs := 0
-	require.NoError(t, s.Transact(ctx, func(tx *Tx) error {
-		if _, err := HidePosts(tx, []int64{post.ID}, deletion); err != nil {
+	require.NoError(t, s.Transact(ctx, func(tx *db.Tx) error {
+		if _, err := db.HidePosts(tx, []int64{post.ID}, deletion); err != nil {
 			return err
 		}
 		if runs++; runs == 1 {
-			return ErrChangedMeanwhile
+			return db.ErrChangedMeanwhile
 		}
 		return nil
 	}))
