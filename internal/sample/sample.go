@@ -39,8 +39,8 @@ type Forum struct {
 	Now          time.Time
 }
 
-// content is what sample.yaml holds.
-type content struct {
+// forum is what sample.yaml holds.
+type forum struct {
 	Users   []user
 	Posts   []post
 	Follows map[string][]string // followed users by user
@@ -130,8 +130,8 @@ func Names() ([]string, error) {
 	return names, nil
 }
 
-func parse() (*content, error) {
-	var c content
+func parse() (*forum, error) {
+	var c forum
 	in := yaml.NewDecoder(bytes.NewReader(text))
 	in.KnownFields(true)
 	if err := in.Decode(&c); err != nil {
@@ -143,7 +143,7 @@ func parse() (*content, error) {
 // writer writes the sample.
 type writer struct {
 	Forum
-	*content
+	*forum
 	users    map[string]models.Author
 	posts    map[int64]int64 // ids here, by numbers in the sample
 	comments map[int64]int64
@@ -156,7 +156,7 @@ func Create(ctx context.Context, f Forum) error {
 	if err != nil {
 		return err
 	}
-	w := &writer{Forum: f, content: c, users: map[string]models.Author{}}
+	w := &writer{Forum: f, forum: c, users: map[string]models.Author{}}
 	w.number()
 	for _, step := range []func(context.Context) error{
 		w.createUsers, w.createPosts, w.createComments, w.moderate, w.follow, w.like, w.sell, w.notify, w.report,

@@ -154,14 +154,14 @@ func FuzzRow(f *testing.F) {
 			require.False(t, p.edited.Before(p.created))
 			markdown, err := conv.markdown(p.body)
 			if err == nil {
-				text, _ := content(markdown)
+				text, _ := shortened(markdown)
 				require.NoError(t, models.PostText{Title: title(p.title), Content: text}.Validate())
 			}
 		}
 		if c, err := decodeComment(&row{attrs: start.Attr}); err == nil {
 			require.Positive(t, c.id)
 			require.GreaterOrEqual(t, c.score, int64(0))
-			text, _ := content(c.text)
+			text, _ := shortened(c.text)
 			require.NoError(t, models.CommentText{Content: text}.Validate())
 		}
 		if v, err := decodeVote(&row{attrs: start.Attr}); err == nil {

@@ -406,7 +406,7 @@ func (im *importer) tags(s string) models.Tags {
 }
 
 func (im *importer) content(markdown string) string {
-	text, tooLong := content(markdown)
+	text, tooLong := shortened(markdown)
 	if tooLong {
 		im.summary.Cut++
 	}

@@ -184,9 +184,9 @@ func attribute(n *html.Node, name string) string {
 
 const wasCut = "\n\n… (cut at import)"
 
-// content converts Markdown to a content that models allows, and reports whether it was cut. The cut is at the end of a
+// shortened converts Markdown to a text that models allows, and reports whether it was cut. The cut is at the end of a
 // line if the second half of the text has one, and between two characters otherwise.
-func content(markdown string) (text string, tooLong bool) {
+func shortened(markdown string) (text string, tooLong bool) {
 	markdown = strings.TrimSpace(strings.ReplaceAll(markdown, "\r\n", "\n"))
 	if models.Seen(markdown) == "" {
 		return noText, false

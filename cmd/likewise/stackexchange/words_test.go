@@ -162,7 +162,7 @@ func TestWords_ofPosts(t *testing.T) {
 			require.NoError(t, err)
 			converted, err := conv.markdown(p.body)
 			require.NoError(t, err)
-			stored, tooLong := content(converted)
+			stored, tooLong := shortened(converted)
 			require.False(t, tooLong, "post %d is cut", p.id)
 			original := readPage(t, p.body, wordsSite)
 			for _, missing := range lost(original, readPage(t, render(stored), wordsSite)) {
@@ -188,7 +188,7 @@ func TestWords_ofComments(t *testing.T) {
 		require.NoError(t, err)
 		c, err := decodeComment(r)
 		require.NoError(t, err)
-		stored, tooLong := content(c.text)
+		stored, tooLong := shortened(c.text)
 		require.False(t, tooLong, "comment %d is cut", c.id)
 		shown := shownWords(t, render(stored))
 		between := func(r rune) bool { return letters(string(r)) == "" }
