@@ -19,6 +19,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 )
 
@@ -716,12 +717,12 @@ func TestSetLike_laterCallWinsOnADeletedTarget(t *testing.T) {
 	other := f.process(t)
 	target := f.post(t)
 	f.like(t, target, 8)
-	require.NoError(t, f.store.DeletePost(t.Context(), f.author.ID, target.ID))
+	require.NoError(t, content.New(f.store).DeletePost(t.Context(), f.author.ID, target.ID))
 	require.NoError(t, f.CloseTargets(t.Context(), []models.Target{target}))
 	caught, let := f.queries.holdAll(t, "SELECT t.id FROM posts t WHERE")
 	older := start(t.Context(), f.Likes, target, 7, true)
 	await(t, caught)
-	_, err := other.store.RestorePost(t.Context(), f.author.ID, target.ID)
+	_, err := content.New(other.store).RestorePost(t.Context(), f.author.ID, target.ID)
 	require.NoError(t, err)
 	state, err := other.SetLike(t.Context(), target, 7, false)
 	require.NoError(t, err)

@@ -16,6 +16,7 @@ import (
 	"likewise/internal/servers"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 )
 
@@ -175,7 +176,7 @@ func TestSetLike_ofAnUnknownTargetLeavesNoKey(t *testing.T) {
 	f := newForum(t)
 	hidden := f.post(t)
 	under := f.comment(t, hidden)
-	require.NoError(t, f.store.DeletePost(t.Context(), 0, hidden.ID))
+	require.NoError(t, content.New(f.store).DeletePost(t.Context(), 0, hidden.ID))
 	before := dump(t, f.plain)
 	for _, target := range []models.Target{hidden, under, post(999), comment(999)} {
 		for _, liked := range []bool{true, false} {
@@ -201,7 +202,7 @@ func TestSetLike_ofADeletedWarmTargetIsNotFound(t *testing.T) {
 	f := newForum(t)
 	target := f.post(t)
 	f.like(t, target, 7)
-	require.NoError(t, f.store.DeletePost(t.Context(), 0, target.ID))
+	require.NoError(t, content.New(f.store).DeletePost(t.Context(), 0, target.ID))
 	require.NoError(t, f.CloseTargets(t.Context(), []models.Target{target, post(999)}))
 	before := dump(t, f.plain)
 	_, err := f.SetLike(t.Context(), target, 8, true)
@@ -220,7 +221,7 @@ func TestSetLike_ofADeletedWarmTargetIsNotFound(t *testing.T) {
 // restore undoes a deletion in MySQL, and does not open the target in the gate.
 func (f *forum) restore(t testing.TB, target models.Target) {
 	t.Helper()
-	_, err := f.store.RestorePost(t.Context(), f.author.ID, target.ID)
+	_, err := content.New(f.store).RestorePost(t.Context(), f.author.ID, target.ID)
 	require.NoError(t, err)
 }
 
@@ -233,7 +234,7 @@ func TestSetLike_ofARestoredTargetKeepsItsLikes(t *testing.T) {
 		f.like(t, liked, 7)
 		f.like(t, liked, 8)
 	}
-	require.NoError(t, f.store.DeletePost(t.Context(), f.author.ID, target.ID))
+	require.NoError(t, content.New(f.store).DeletePost(t.Context(), f.author.ID, target.ID))
 	require.NoError(t, f.CloseTargets(t.Context(), []models.Target{target, under}))
 	for _, liked := range []models.Target{target, under} {
 		_, err := f.SetLike(t.Context(), liked, 9, true)
@@ -270,7 +271,7 @@ func TestSetLike_anotherDeletionWhileReopeningWins(t *testing.T) {
 	target := f.post(t)
 	f.like(t, target, 7)
 	remove := func() {
-		assert.NoError(t, f.store.DeletePost(t.Context(), f.author.ID, target.ID))
+		assert.NoError(t, content.New(f.store).DeletePost(t.Context(), f.author.ID, target.ID))
 		assert.NoError(t, f.CloseTargets(t.Context(), []models.Target{target}))
 	}
 	remove()
@@ -290,7 +291,7 @@ func TestSetLike_undoesALateClose(t *testing.T) {
 	f := newForum(t)
 	target := f.post(t)
 	f.like(t, target, 7)
-	require.NoError(t, f.store.DeletePost(t.Context(), f.author.ID, target.ID))
+	require.NoError(t, content.New(f.store).DeletePost(t.Context(), f.author.ID, target.ID))
 	f.restore(t, target)
 	require.NoError(t, f.CloseTargets(t.Context(), []models.Target{target}))
 	f.like(t, target, 8)
@@ -322,7 +323,7 @@ func TestSetLike_deletionDuringALoadWins(t *testing.T) {
 					return
 				}
 				if n++; n == step.nth {
-					assert.NoError(t, deleter.DeletePost(t.Context(), 0, target.ID))
+					assert.NoError(t, content.New(deleter).DeletePost(t.Context(), 0, target.ID))
 					assert.NoError(t, f.CloseTargets(t.Context(), []models.Target{target}))
 				}
 			})
@@ -347,7 +348,7 @@ func TestSetLike_deletionAfterTheLastQueryOfALoadWins(t *testing.T) {
 	f.inMySQL(t, target, 7)
 	before := dump(t, f.plain)
 	hookBefore(f.redis, "place", sync.OnceFunc(func() {
-		assert.NoError(t, f.store.DeletePost(t.Context(), 0, target.ID))
+		assert.NoError(t, content.New(f.store).DeletePost(t.Context(), 0, target.ID))
 		assert.NoError(t, f.CloseTargets(t.Context(), []models.Target{target}))
 	}))
 	_, err := f.SetLike(t.Context(), target, 8, true)

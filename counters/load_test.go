@@ -15,6 +15,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/content"
 )
 
 // awaitLoads waits until n targets wait for the loader.
@@ -250,7 +251,7 @@ func TestLoader_deletionDuringALargeLoadIsNotFound(t *testing.T) {
 	caught, let := f.queries.holdAll(t, pages)
 	call := start(t.Context(), f.Likes, target, 7, true)
 	await(t, caught)
-	require.NoError(t, other.store.DeletePost(t.Context(), f.author.ID, target.ID))
+	require.NoError(t, content.New(other.store).DeletePost(t.Context(), f.author.ID, target.ID))
 	require.NoError(t, other.CloseTargets(t.Context(), []models.Target{target}))
 	let()
 	requireCode(t, models.CodeNotFound, soon(t, call).err)

@@ -21,6 +21,7 @@ import (
 	"likewise/internal/servers"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
 )
@@ -155,14 +156,16 @@ func newForumOn(t testing.TB, r *Redis) *forum {
 
 func (f *forum) post(t testing.TB) models.Target {
 	t.Helper()
-	p, err := f.store.CreatePost(t.Context(), f.author, models.PostText{Title: "Title", Content: "Content"})
+	p, err := content.New(f.store).CreatePost(t.Context(), f.author, models.PostText{Title: "Title",
+		Content: "Content"})
 	require.NoError(t, err)
 	return post(p.ID)
 }
 
 func (f *forum) comment(t testing.TB, on models.Target) models.Target {
 	t.Helper()
-	c, err := f.store.CreateComment(t.Context(), f.author, on.ID, nil, models.CommentText{Content: "Content"})
+	c, err := content.New(f.store).CreateComment(t.Context(), f.author, on.ID, nil,
+		models.CommentText{Content: "Content"})
 	require.NoError(t, err)
 	return comment(c.ID)
 }

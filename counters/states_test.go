@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/content"
 )
 
 func TestStatesOf_warmColdClosedAndGone(t *testing.T) {
@@ -23,9 +24,9 @@ func TestStatesOf_warmColdClosedAndGone(t *testing.T) {
 		f.like(t, target, 8) // not in MySQL yet
 	}
 	// The gate knows the deletion of the first target. Only MySQL knows that of the second.
-	require.NoError(t, f.store.DeletePost(t.Context(), f.author.ID, deleted.ID))
+	require.NoError(t, content.New(f.store).DeletePost(t.Context(), f.author.ID, deleted.ID))
 	require.NoError(t, f.CloseTargets(t.Context(), []models.Target{deleted}))
-	require.NoError(t, f.store.DeletePost(t.Context(), f.author.ID, buried.ID))
+	require.NoError(t, content.New(f.store).DeletePost(t.Context(), f.author.ID, buried.ID))
 	closeShard(t, f.plain, closed.Shard(shards))
 	targets = append(targets, post(99999), comment(99999))
 
@@ -131,7 +132,7 @@ func TestStatesOf_hasRestoredTargetsAtOnce(t *testing.T) {
 		f.inMySQL(t, liked, 7)
 		f.like(t, liked, 8)
 	}
-	require.NoError(t, f.store.DeletePost(t.Context(), f.author.ID, target.ID))
+	require.NoError(t, content.New(f.store).DeletePost(t.Context(), f.author.ID, target.ID))
 	require.NoError(t, f.CloseTargets(t.Context(), []models.Target{target, under}))
 	got, err := f.StatesOf(t.Context(), 8, []models.Target{target, under})
 	require.NoError(t, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 )
 
@@ -84,7 +85,7 @@ func (t *gatedTargets) CloseInBatches(
 
 // closeDrops closes the drops of a post, of which there are few.
 func (t *gatedTargets) closeDrops(ctx context.Context, postID int64) error {
-	ids, err := t.store.DropIDs(ctx, postID)
+	ids, err := content.New(t.store).DropIDs(ctx, postID)
 	if err != nil || len(ids) == 0 {
 		return err
 	}
@@ -99,7 +100,7 @@ func (t *gatedTargets) closeComments(
 	ctx context.Context, postID, after int64, closed func(commentID int64) (goOn bool, err error),
 ) (done bool, err error) {
 	for {
-		ids, err := t.store.CommentIDs(ctx, postID, after, CloseBatch)
+		ids, err := content.New(t.store).CommentIDs(ctx, postID, after, CloseBatch)
 		if err != nil || len(ids) == 0 {
 			return err == nil, err
 		}

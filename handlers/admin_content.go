@@ -8,7 +8,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/models"
-	"likewise/models/db"
+	"likewise/models/content"
 	"likewise/models/moderation"
 )
 
@@ -136,7 +136,7 @@ func (s *Server) listModeratedPosts(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	q.View = db.ViewSummary
+	q.View = content.ViewSummary
 	return replyList(s, c, listing[models.ModeratedPost, item]{
 		name: name,
 		read: func(ctx context.Context, at position) ([]models.ModeratedPost, *models.ListKey, error) {

@@ -13,6 +13,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 )
 
@@ -206,9 +207,9 @@ func (s *Server) replyFeed(c *fiber.Ctx, name string, read func(context.Context)
 }
 
 // postFeed adds the newest posts that match q to a feed.
-func (s *Server) postFeed(ctx context.Context, f feed, q db.PostQuery) (feed, error) {
-	q.Sort, q.View, q.Limit = models.PostsNew, db.ViewFull, feedEntries
-	found, err := s.store.ListPosts(ctx, q)
+func (s *Server) postFeed(ctx context.Context, f feed, q content.PostQuery) (feed, error) {
+	q.Sort, q.View, q.Limit = models.PostsNew, content.ViewFull, feedEntries
+	found, err := s.content.ListPosts(ctx, q)
 	if err != nil {
 		return feed{}, err
 	}
@@ -252,7 +253,7 @@ func (s *Server) atomAuthor(a models.Author) atomAuthor {
 func (s *Server) feedNew(c *fiber.Ctx) error {
 	return s.replyFeed(c, "new", func(ctx context.Context) (feed, error) {
 		f := feed{path: "/v1/feeds/new", page: s.publicURL.home(), title: "New posts on " + s.publicURL.host()}
-		return s.postFeed(ctx, f, db.PostQuery{})
+		return s.postFeed(ctx, f, content.PostQuery{})
 	})
 }
 
@@ -271,7 +272,7 @@ func (s *Server) feedTag(c *fiber.Ctx) error {
 			path: "/v1/feeds/tags/" + url.PathEscape(tag), page: s.publicURL.tag(tag),
 			title: "Posts tagged " + tag + " on " + s.publicURL.host(),
 		}
-		return s.postFeed(ctx, f, db.PostQuery{Tag: tag})
+		return s.postFeed(ctx, f, content.PostQuery{Tag: tag})
 	})
 }
 
@@ -291,7 +292,7 @@ func (s *Server) feedUser(c *fiber.Ctx) error {
 			path: "/v1/feeds/users/" + strconv.FormatInt(id, 10), page: author.URI,
 			title: "Posts by " + author.Name + " on " + s.publicURL.host(),
 		}
-		return s.postFeed(ctx, f, db.PostQuery{AuthorID: id})
+		return s.postFeed(ctx, f, content.PostQuery{AuthorID: id})
 	})
 }
 
@@ -302,11 +303,11 @@ func (s *Server) feedThread(c *fiber.Ctx) error {
 		return err
 	}
 	return s.replyFeed(c, fmt.Sprintf("post=%d", id), func(ctx context.Context) (feed, error) {
-		post, err := s.store.PostByID(ctx, 0, id)
+		post, err := s.content.PostByID(ctx, 0, id)
 		if err != nil {
 			return feed{}, err
 		}
-		comments, err := s.store.LatestComments(ctx, id, feedEntries)
+		comments, err := s.content.LatestComments(ctx, id, feedEntries)
 		if err != nil {
 			return feed{}, err
 		}

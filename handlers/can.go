@@ -36,7 +36,7 @@ func (s *Server) abilitiesOn(c *fiber.Ctx, authors, posts []int64) (abilities, e
 	if posts = distinct(posts); len(posts) > 0 {
 		var err error
 		a.places, err = readShared(c, s, fmt.Sprint("places of posts ", posts),
-			func(ctx context.Context) (map[int64]models.PostPlace, error) { return s.store.PostPlaces(ctx, posts) })
+			func(ctx context.Context) (map[int64]models.PostPlace, error) { return s.content.PostPlaces(ctx, posts) })
 		if err != nil {
 			return a, err
 		}

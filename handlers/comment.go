@@ -12,6 +12,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 )
 
@@ -211,7 +212,7 @@ func (s *Server) listComments(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return s.replyComments(c, topLevelList(id), db.CommentQuery{ViewerID: viewerID(c), PostID: id})
+	return s.replyComments(c, topLevelList(id), content.CommentQuery{ViewerID: viewerID(c), PostID: id})
 }
 
 func (s *Server) listReplies(c *fiber.Ctx) error {
@@ -219,11 +220,11 @@ func (s *Server) listReplies(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return s.replyComments(c, repliesList(id), db.CommentQuery{ViewerID: viewerID(c), ParentID: id})
+	return s.replyComments(c, repliesList(id), content.CommentQuery{ViewerID: viewerID(c), ParentID: id})
 }
 
 // replyComments answers with a page of comments and the first replies of each.
-func (s *Server) replyComments(c *fiber.Ctx, name string, q db.CommentQuery) error {
+func (s *Server) replyComments(c *fiber.Ctx, name string, q content.CommentQuery) error {
 	n, err := pageLimit(c)
 	if err != nil {
 		return err
@@ -235,11 +236,11 @@ func (s *Server) replyComments(c *fiber.Ctx, name string, q db.CommentQuery) err
 	read := func(ctx context.Context, viewer int64) ([]models.Comment, *models.ListKey, error) {
 		q := q
 		q.ViewerID = viewer
-		comments, rest, err := s.store.ListComments(ctx, q)
+		comments, rest, err := s.content.ListComments(ctx, q)
 		if err != nil {
 			return nil, nil, err
 		}
-		return comments, rest, s.store.FirstReplies(ctx, viewer, comments, firstReplies)
+		return comments, rest, s.content.FirstReplies(ctx, viewer, comments, firstReplies)
 	}
 	list := commentList{name: name + string(q.Sort), sort: q.Sort, limit: n, replies: models.CommentsOld, read: read}
 	return s.replyCommentList(c, list, fmt.Sprintf("%s limit=%d", list.name, n), q.After == nil)
@@ -295,7 +296,7 @@ func (s *Server) findComments(c *fiber.Ctx) error {
 		return err
 	}
 	q.Limit = n + 1
-	found, err := s.store.FindComments(c.UserContext(), q)
+	found, err := s.content.FindComments(c.UserContext(), q)
 	if err != nil {
 		return err
 	}
@@ -330,7 +331,7 @@ func (s *Server) createReply(c *fiber.Ctx) error {
 	if err := decode(c, fields{"content": &text.Content}); err != nil {
 		return err
 	}
-	parent, err := s.store.CommentByID(c.UserContext(), viewerID(c), parentID)
+	parent, err := s.content.CommentByID(c.UserContext(), viewerID(c), parentID)
 	if err != nil {
 		return err
 	}
@@ -342,7 +343,7 @@ func (s *Server) writeComment(c *fiber.Ctx, postID int64, parentID *int64, text 
 		return err
 	}
 	text.Mentions = s.markdown.Mentions(text.Content)
-	comment, err := s.store.CreateComment(c.UserContext(), viewerAuthor(c), postID, parentID, text)
+	comment, err := s.content.CreateComment(c.UserContext(), viewerAuthor(c), postID, parentID, text)
 	if err != nil {
 		return err
 	}
@@ -362,7 +363,7 @@ func (s *Server) readComment(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	comment, err := s.store.CommentByID(c.UserContext(), viewerID(c), id)
+	comment, err := s.content.CommentByID(c.UserContext(), viewerID(c), id)
 	if err != nil {
 		return err
 	}
@@ -376,7 +377,7 @@ func (s *Server) ownComment(c *fiber.Ctx) (*models.Comment, error) {
 	if err != nil {
 		return nil, err
 	}
-	comment, err := s.store.CommentByID(c.UserContext(), viewerID(c), id)
+	comment, err := s.content.CommentByID(c.UserContext(), viewerID(c), id)
 	if err != nil {
 		return nil, err
 	}
@@ -413,7 +414,7 @@ func (s *Server) editComment(c *fiber.Ctx) error {
 		return err
 	}
 	text.Mentions = s.newMentions(comment.Content, text.Content)
-	comment, err = s.store.UpdateComment(c.UserContext(), viewerID(c), comment.ID, comment.Version, text)
+	comment, err = s.content.UpdateComment(c.UserContext(), viewerID(c), comment.ID, comment.Version, text)
 	if err != nil {
 		return err
 	}
@@ -425,7 +426,7 @@ func (s *Server) deleteComment(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := s.store.DeleteComment(c.UserContext(), comment); err != nil {
+	if err := s.content.DeleteComment(c.UserContext(), comment); err != nil {
 		return err
 	}
 	return c.SendStatus(http.StatusNoContent)

@@ -181,7 +181,7 @@ func (s *Server) ownDrop(c *fiber.Ctx) (*models.Drop, error) {
 	if err != nil {
 		return nil, err
 	}
-	post, err := s.store.PostByID(c.UserContext(), viewerID(c), drop.PostID)
+	post, err := s.content.PostByID(c.UserContext(), viewerID(c), drop.PostID)
 	if err != nil {
 		return nil, err
 	}

@@ -240,7 +240,7 @@ func (s *Server) repeatToken(c *fiber.Ctx) error {
 }
 
 func (s *Server) repeatPost(c *fiber.Ctx) error {
-	post, err := s.store.PostByID(c.UserContext(), viewerID(c), madeID(c))
+	post, err := s.content.PostByID(c.UserContext(), viewerID(c), madeID(c))
 	if err != nil {
 		return err
 	}
@@ -248,7 +248,7 @@ func (s *Server) repeatPost(c *fiber.Ctx) error {
 }
 
 func (s *Server) repeatComment(c *fiber.Ctx) error {
-	comment, err := s.store.CommentByID(c.UserContext(), viewerID(c), madeID(c))
+	comment, err := s.content.CommentByID(c.UserContext(), viewerID(c), madeID(c))
 	if err != nil {
 		return err
 	}

@@ -28,6 +28,7 @@ import (
 	"likewise/images"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/moderation"
 	"likewise/models/privacy"
@@ -613,7 +614,7 @@ func TestImages_inUseSurviveTheJobThatRaces(t *testing.T) {
 		var both sync.WaitGroup
 		both.Go(func() { a.sweep(t, objects) })
 		both.Go(func() {
-			_, err := a.store.CreatePost(t.Context(), models.Author{ID: ada.ID},
+			_, err := content.New(a.store).CreatePost(t.Context(), models.Author{ID: ada.ID},
 				models.PostText{Title: "A title", Content: "![x](" + models.ImagePath + i.Name + ")"})
 			assert.NoError(t, err)
 		})

@@ -11,6 +11,7 @@ import (
 
 	"likewise/handlers"
 	"likewise/internal/testkit"
+	"likewise/models/content"
 )
 
 // fill inserts n posts by one author, or n comments on a post. Several share each time and each count.
@@ -324,7 +325,7 @@ func TestLists_costTheSameWhateverTheirLength(t *testing.T) {
 		}
 		for more := 1; more > 0; {
 			var err error
-			if more, err = a.store.IndexPosts(t.Context(), 50); err != nil {
+			if more, err = content.New(a.store).IndexPosts(t.Context(), 50); err != nil {
 				t.Fatal(err)
 			}
 		}

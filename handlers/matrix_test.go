@@ -21,6 +21,7 @@ import (
 	"likewise/images"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/moderation"
 	"likewise/models/stock"
 )
@@ -206,7 +207,7 @@ func (w *world) token(as account, isToken bool, scopes models.Scope) string {
 
 func (w *world) post(by account) *models.Post {
 	w.t.Helper()
-	post, err := w.store.CreatePost(w.t.Context(), models.Author{ID: by.ID},
+	post, err := content.New(w.store).CreatePost(w.t.Context(), models.Author{ID: by.ID},
 		models.PostText{Title: "A title", Content: "Some content"})
 	if err != nil {
 		w.t.Fatal(err)
@@ -216,7 +217,7 @@ func (w *world) post(by account) *models.Post {
 
 func (w *world) comment(by account, postID int64) *models.Comment {
 	w.t.Helper()
-	comment, err := w.store.CreateComment(w.t.Context(), models.Author{ID: by.ID}, postID, nil,
+	comment, err := content.New(w.store).CreateComment(w.t.Context(), models.Author{ID: by.ID}, postID, nil,
 		models.CommentText{Content: "Some content"})
 	if err != nil {
 		w.t.Fatal(err)
@@ -386,7 +387,7 @@ var prepared = map[string]func(w *world, owner account, id string){
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		if err := w.store.DeletePost(w.t.Context(), owner.ID, n); err != nil {
+		if err := content.New(w.store).DeletePost(w.t.Context(), owner.ID, n); err != nil {
 			w.t.Fatal(err)
 		}
 	},

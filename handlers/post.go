@@ -13,6 +13,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/search"
 )
@@ -106,7 +107,7 @@ func (s *Server) replyPost(c *fiber.Ctx, status int, p *models.Post, from source
 
 // postQuery reads the query of a list of posts, and returns the name of the list. The default order of a search is
 // relevance.
-func postQuery(c *fiber.Ctx) (q db.PostQuery, window models.Window, name string, err error) {
+func postQuery(c *fiber.Ctx) (q content.PostQuery, window models.Window, name string, err error) {
 	args := c.Context().QueryArgs()
 	orders := []models.PostSort{
 		models.PostsNew, models.PostsHot, models.PostsTop, models.PostsActive, models.PostsRelevance,
@@ -181,9 +182,9 @@ func pinnedOn(after *models.ListKey) int {
 }
 
 // pinnedApart returns the latest pinned posts that match q, for pinnedOnce.
-func (s *Server) pinnedApart(ctx context.Context, q db.PostQuery) ([]models.Post, error) {
+func (s *Server) pinnedApart(ctx context.Context, q content.PostQuery) ([]models.Post, error) {
 	q.Pinned, q.Sort, q.Terms, q.After, q.Since, q.Limit = true, models.PostsNew, nil, nil, time.Time{}, maxPinnedOnce
-	found, err := s.store.ListPosts(ctx, q)
+	found, err := s.content.ListPosts(ctx, q)
 	return found.Posts, err
 }
 
@@ -205,7 +206,7 @@ func queryTerms(c *fiber.Ctx) ([]string, error) {
 
 // postList is a page of a list of posts that a client requests.
 type postList struct {
-	db.PostQuery
+	content.PostQuery
 
 	name   string // of the list
 	since  int64  // the oldest time of the list, in Unix seconds; 0 without a window
@@ -228,7 +229,7 @@ func (s *Server) requestedPosts(c *fiber.Ctx) (l postList, err error) {
 	if l.After, since, err = s.cursors.afterSince(c, l.name); err != nil {
 		return l, err
 	}
-	l.View, l.Limit, l.once = db.ViewSummary, l.limit+1, c.Query("pinned") == pinnedOnce
+	l.View, l.Limit, l.once = content.ViewSummary, l.limit+1, c.Query("pinned") == pinnedOnce
 	l.shared = l.After == nil && len(l.Terms) == 0 && l.Since.IsZero()
 	switch {
 	case l.After != nil && since != 0:
@@ -267,7 +268,7 @@ func (s *Server) readPosts(ctx context.Context, c *fiber.Ctx, l postList, viewer
 			l.Except = append(l.Except, p.ID)
 		}
 	}
-	found, err := s.store.ListPosts(ctx, l.PostQuery)
+	found, err := s.content.ListPosts(ctx, l.PostQuery)
 	if err != nil {
 		return nil, err
 	}
@@ -306,7 +307,7 @@ func (s *Server) createPost(c *fiber.Ctx) error {
 		return err
 	}
 	text.Mentions = s.markdown.Mentions(text.Content)
-	post, err := s.store.CreatePost(c.UserContext(), viewerAuthor(c), text)
+	post, err := s.content.CreatePost(c.UserContext(), viewerAuthor(c), text)
 	if err != nil {
 		return err
 	}
@@ -342,11 +343,11 @@ func (s *Server) readPost(c *fiber.Ctx) error {
 // sharedPost returns a post as PostByID does, and how it was read. Blocks hide no post that is asked for.
 func (s *Server) sharedPost(c *fiber.Ctx, id int64) (*models.Post, source, error) {
 	if _, ok := s.edition(c); !ok {
-		post, err := s.store.PostByID(c.UserContext(), viewerID(c), id)
+		post, err := s.content.PostByID(c.UserContext(), viewerID(c), id)
 		return post, readByViewer, err
 	}
 	post, err := readShared(c, s, fmt.Sprintf("post:%d", id), func(ctx context.Context) (*models.Post, error) {
-		post, err := readTogether(ctx, s, &s.shared.posts, id, s.store.PostsByID)
+		post, err := readTogether(ctx, s, &s.shared.posts, id, s.content.PostsByID)
 		if err != nil {
 			return nil, err
 		}
@@ -373,7 +374,7 @@ func (s *Server) ownPost(c *fiber.Ctx) (*models.Post, error) {
 	if err != nil {
 		return nil, err
 	}
-	post, err := s.store.PostByID(c.UserContext(), viewerID(c), id)
+	post, err := s.content.PostByID(c.UserContext(), viewerID(c), id)
 	if err != nil {
 		return nil, err
 	}
@@ -418,7 +419,7 @@ func (s *Server) editPost(c *fiber.Ctx) error {
 		return err
 	}
 	text.Mentions = s.newMentions(post.Content, text.Content)
-	post, err = s.store.UpdatePost(c.UserContext(), viewerID(c), post.ID, post.Version, text)
+	post, err = s.content.UpdatePost(c.UserContext(), viewerID(c), post.ID, post.Version, text)
 	if err != nil {
 		return err
 	}
@@ -430,7 +431,7 @@ func (s *Server) deletePost(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := s.store.DeletePost(c.UserContext(), viewerID(c), post.ID); err != nil {
+	if err := s.content.DeletePost(c.UserContext(), viewerID(c), post.ID); err != nil {
 		return err
 	}
 	return c.SendStatus(http.StatusNoContent)
@@ -442,7 +443,7 @@ func (s *Server) restorePost(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	post, err := s.store.RestorePost(c.UserContext(), viewerID(c), id)
+	post, err := s.content.RestorePost(c.UserContext(), viewerID(c), id)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/content"
 )
 
 // sample is a post with everything that a list can filter or sort by.
@@ -45,7 +46,7 @@ func (a *api) samples(t *testing.T, n int, authors []account) []sample {
 		if s.deleted = r.IntN(10) == 0; s.deleted {
 			s.words += " gone"
 		}
-		p, err := a.store.CreatePost(t.Context(), models.Author{ID: s.author},
+		p, err := content.New(a.store).CreatePost(t.Context(), models.Author{ID: s.author},
 			models.PostText{Title: "Title", Content: s.words, Tags: s.tags})
 		if err != nil {
 			t.Fatal(err)
@@ -68,7 +69,7 @@ func (a *api) samples(t *testing.T, n int, authors []account) []sample {
 			}
 		}
 		if s.deleted {
-			if err := a.store.DeletePost(t.Context(), s.author, s.id); err != nil {
+			if err := content.New(a.store).DeletePost(t.Context(), s.author, s.id); err != nil {
 				t.Fatal(err)
 			}
 		}

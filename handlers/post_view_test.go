@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/privacy"
 )
 
@@ -78,7 +79,7 @@ func TestSummaries_areSmall(t *testing.T) {
 	ada := a.account(t)
 	text := strings.Repeat("All the words of a *long* post. ", 300)
 	for range 100 {
-		if _, err := a.store.CreatePost(t.Context(), models.Author{ID: ada.ID},
+		if _, err := content.New(a.store).CreatePost(t.Context(), models.Author{ID: ada.ID},
 			models.PostText{Title: "A title", Content: text}); err != nil {
 			t.Fatal(err)
 		}

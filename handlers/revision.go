@@ -8,7 +8,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/models"
-	"likewise/models/db"
+	"likewise/models/content"
 )
 
 // revisionJSON is a version of a post or comment without its text.
@@ -76,7 +76,7 @@ func (s *Server) listRevisions(kind models.TargetKind, deleted bool) fiber.Handl
 		return replyList(s, c, listing[models.Revision, revisionJSON]{
 			name: fmt.Sprintf("revisions:%s=%d:%t", kind, id, deleted),
 			read: func(ctx context.Context, at position) ([]models.Revision, *models.ListKey, error) {
-				return all(s.store.ListRevisions(ctx, db.RevisionQuery{
+				return all(s.content.ListRevisions(ctx, content.RevisionQuery{
 					Target: models.Target{Kind: kind, ID: id}, Deleted: deleted, Before: at.id(), Limit: at.limit,
 				}))
 			},
@@ -94,7 +94,8 @@ func (s *Server) readRevision(kind models.TargetKind, deleted bool) fiber.Handle
 		if err != nil {
 			return err
 		}
-		r, err := s.store.RevisionOf(c.UserContext(), db.RevisionQuery{Target: target, Deleted: deleted}, version)
+		r, err := s.content.RevisionOf(c.UserContext(), content.RevisionQuery{Target: target, Deleted: deleted},
+			version)
 		if err != nil {
 			return err
 		}

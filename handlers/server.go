@@ -35,6 +35,7 @@ import (
 	"likewise/handlers/signin"
 	"likewise/images"
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
 	"likewise/models/moderation"
@@ -120,6 +121,7 @@ const (
 type Server struct {
 	app         *fiber.App
 	store       *db.DB
+	content     *content.Store
 	stock       *stock.Store
 	moderation  *moderation.Store
 	privacy     *privacy.Store
@@ -187,7 +189,8 @@ func New(c Config) (*Server, error) {
 		return nil, fmt.Errorf("handlers: Config.ReservedNames: %w", err)
 	}
 	s := &Server{
-		store: c.Store, stock: stock.New(c.Store), moderation: moderation.New(c.Store), privacy: privacy.New(c.Store),
+		store: c.Store, content: content.New(c.Store), stock: stock.New(c.Store),
+		moderation: moderation.New(c.Store), privacy: privacy.New(c.Store),
 		reader: reader.New(c.Store), webhooks: webhooks.New(c.Store),
 		likes: likes.New(c.Store), gate: c.Likes, desk: c.Desk, now: c.Now, log: c.Logger, timeout: c.Timeout,
 		passwords: signin.NewPasswords(), cursors: cursors{c.Store.CursorKey()}, cors: cors{c.Origins, c.Local},

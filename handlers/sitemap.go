@@ -30,7 +30,7 @@ const _ = uint(db.PageBytes - sitemapIDs*(2*maxPublicURL))
 // sitemapIndex lists the pages of the sitemap.
 func (s *Server) sitemapIndex(c *fiber.Ctx) error {
 	return s.replyXML(c, "sitemap", mimeXML, sitemapAge, func(ctx context.Context) ([]byte, error) {
-		last, err := s.store.LastPostID(ctx)
+		last, err := s.content.LastPostID(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -49,7 +49,7 @@ func (s *Server) sitemapPage(c *fiber.Ctx) error {
 	}
 	return s.replyXML(c, fmt.Sprintf("sitemap=%d", page), mimeXML, sitemapAge,
 		func(ctx context.Context) ([]byte, error) {
-			posts, err := s.store.PostTimes(ctx, (page-1)*sitemapIDs, sitemapIDs)
+			posts, err := s.content.PostTimes(ctx, (page-1)*sitemapIDs, sitemapIDs)
 			if err != nil {
 				return nil, err
 			}

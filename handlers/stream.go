@@ -50,7 +50,7 @@ type goneJSON struct {
 
 // readCounts is the live.Reader of the API.
 func (s *Server) readCounts(ctx context.Context, targets []models.Target) (map[models.Target]*live.Counts, error) {
-	found, err := s.store.LiveCounts(ctx, targets)
+	found, err := s.content.LiveCounts(ctx, targets)
 	if err != nil {
 		return nil, err
 	}

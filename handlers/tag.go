@@ -39,7 +39,7 @@ func (s *Server) listTags(c *fiber.Ctx) error {
 		name: "tags:" + string(q.Sort) + ":q=" + q.Prefix,
 		read: func(ctx context.Context, at position) ([]models.Tag, *models.ListKey, error) {
 			q.After, q.Limit = at.after, at.limit
-			return s.store.ListTags(ctx, q)
+			return s.content.ListTags(ctx, q)
 		},
 		key:  func(t *models.Tag) models.ListKey { return t.Key(q.Sort) },
 		show: each(func(t *models.Tag) tagJSON { return tagJSON{t.Name, t.PostsCount} }),

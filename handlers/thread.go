@@ -39,7 +39,7 @@ func (s *Server) readThread(c *fiber.Ctx) error {
 	read := func(ctx context.Context, viewer int64) ([]models.Comment, *models.ListKey, error) {
 		q := q
 		q.ViewerID = viewer
-		return s.store.Thread(ctx, q)
+		return s.content.Thread(ctx, q)
 	}
 	list := commentList{name: name, sort: q.Sort, replies: q.Sort, read: read}
 	return s.replyCommentList(c, list, fmt.Sprintf("%s depth=%d limit=%d", name, q.Depth, q.Limit), q.After == nil)
@@ -54,7 +54,7 @@ func (s *Server) readAncestors(c *fiber.Ctx) error {
 	return replyList(s, c, listing[models.Comment, *commentItem]{
 		name: "ancestors:" + strconv.FormatInt(id, 10),
 		read: func(ctx context.Context, at position) ([]models.Comment, *models.ListKey, error) {
-			return all(s.store.Ancestors(ctx, viewerID(c), id, at.id(), at.limit))
+			return all(s.content.Ancestors(ctx, viewerID(c), id, at.id(), at.limit))
 		},
 		key:  func(m *models.Comment) models.ListKey { return models.ListKey{ID: m.ID} },
 		show: tryEach(s.commentItem),

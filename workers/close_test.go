@@ -11,6 +11,7 @@ import (
 
 	"likewise/counters"
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/moderation"
 )
 
@@ -43,10 +44,10 @@ func TestCloser_closesTargetsOfKilledProcesses(t *testing.T) {
 		p.set(target, 1, true)
 	}
 	p.flush()
-	require.NoError(t, p.store.DeletePost(ctx, p.author.ID, post.ID))
-	require.NoError(t, p.store.DeleteComment(ctx, &models.Comment{ID: single.ID, Author: p.author}))
-	require.NoError(t, p.store.DeletePost(ctx, p.author.ID, back.ID))
-	_, err := p.store.RestorePost(ctx, p.author.ID, back.ID)
+	require.NoError(t, content.New(p.store).DeletePost(ctx, p.author.ID, post.ID))
+	require.NoError(t, content.New(p.store).DeleteComment(ctx, &models.Comment{ID: single.ID, Author: p.author}))
+	require.NoError(t, content.New(p.store).DeletePost(ctx, p.author.ID, back.ID))
+	_, err := content.New(p.store).RestorePost(ctx, p.author.ID, back.ID)
 	require.NoError(t, err)
 	for _, target := range closed {
 		p.set(target, 2, true) // the gate does not know of the deletion
@@ -83,7 +84,7 @@ func TestCloser_closesTargetsOfKilledProcesses(t *testing.T) {
 	assert.Zero(t, p.count("SELECT COUNT(*) FROM gate_closings"))
 
 	// Closing a restored post does no harm.
-	_, err = p.store.RestorePost(ctx, p.author.ID, post.ID)
+	_, err = content.New(p.store).RestorePost(ctx, p.author.ID, post.ID)
 	require.NoError(t, err)
 	require.NoError(t, p.likes.CloseTargets(ctx, open))
 	for _, target := range append(open, post) {
@@ -99,7 +100,7 @@ func TestCloser_closesTwiceAfterALateFirstTime(t *testing.T) {
 	p.start()
 	post := p.post()
 	p.set(post, 1, true)
-	require.NoError(t, p.store.DeletePost(t.Context(), p.author.ID, post.ID))
+	require.NoError(t, content.New(p.store).DeletePost(t.Context(), p.author.ID, post.ID))
 	p.aged()
 	assert.Equal(t, 1, p.closeDeleted())
 	require.NoError(t, p.raw.HDel(t.Context(), p.likesKey(post), "closed").Err())
@@ -153,11 +154,11 @@ func TestCloser_continuesAfterAKill(t *testing.T) {
 			",",
 		),
 	)
-	ids, err := p.store.CommentIDs(t.Context(), post.ID, 0, 2*comments)
+	ids, err := content.New(p.store).CommentIDs(t.Context(), post.ID, 0, 2*comments)
 	require.NoError(t, err)
 	last := models.Target{Kind: models.KindComment, ID: ids[comments-1]}
 	p.set(last, 1, true)
-	require.NoError(t, p.store.DeletePost(t.Context(), p.author.ID, post.ID))
+	require.NoError(t, content.New(p.store).DeletePost(t.Context(), p.author.ID, post.ID))
 	deaths := 0
 	for ; ; deaths++ {
 		require.Less(t, deaths, 10)
@@ -184,7 +185,7 @@ func TestCloser_removesRecordsInDirectMode(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
 	for range closePage + 1 {
-		require.NoError(t, p.store.DeletePost(t.Context(), p.author.ID, p.post().ID))
+		require.NoError(t, content.New(p.store).DeletePost(t.Context(), p.author.ID, p.post().ID))
 	}
 	n, err := NewCloser(p.store, counters.NewTargets(p.store, nil)).Close(t.Context())
 	require.NoError(t, err)

@@ -15,6 +15,7 @@ import (
 	"likewise/counters"
 	"likewise/images"
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
 	"likewise/models/moderation"
@@ -306,7 +307,7 @@ func (j *Jobs) images(ctx context.Context) (string, error) {
 // when a text is written.
 func (j *Jobs) index(ctx context.Context) (string, error) {
 	return eachBatch(ctx, "indexed %d posts and %d comments, made %d excerpts",
-		j.Store.IndexPosts, j.Store.IndexComments, j.Store.WriteExcerpts)
+		content.New(j.Store).IndexPosts, content.New(j.Store).IndexComments, content.New(j.Store).WriteExcerpts)
 }
 
 const (

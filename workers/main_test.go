@@ -18,6 +18,7 @@ import (
 	"likewise/internal/servers"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
 )
@@ -131,7 +132,7 @@ func (p *pipeline) start() (stop func()) {
 
 func (p *pipeline) post() models.Target {
 	p.t.Helper()
-	post, err := p.store.CreatePost(
+	post, err := content.New(p.store).CreatePost(
 		context.Background(),
 		p.author,
 		models.PostText{Title: "A post", Content: "with text"},

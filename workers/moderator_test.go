@@ -11,6 +11,7 @@ import (
 
 	"likewise/counters"
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/moderation"
 )
 
@@ -37,7 +38,7 @@ func TestModerator_continuesAfterAKill(t *testing.T) {
 	defer p.start()()
 	liker, mod := p.deletable("bob"), p.deletable("mod")
 	require.NoError(t, p.store.SetRole(t.Context(), mod, models.RoleModerator))
-	other, err := p.store.CreatePost(
+	other, err := content.New(p.store).CreatePost(
 		t.Context(),
 		models.Author{ID: liker},
 		models.PostText{Title: "A post", Content: "with text"},
@@ -49,7 +50,7 @@ func TestModerator_continuesAfterAKill(t *testing.T) {
 		all = append(all, post, p.comment(post))
 	}
 	on := p.comment(models.Target{Kind: models.KindPost, ID: other.ID})
-	under, err := p.store.CreateComment(
+	under, err := content.New(p.store).CreateComment(
 		t.Context(),
 		models.Author{ID: liker},
 		all[0].ID,

@@ -19,6 +19,7 @@ import (
 	"likewise/counters"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/likes"
 )
 
@@ -29,7 +30,7 @@ func TestPipeline_movesLikesOfPostsAndCommentsToMySQL(t *testing.T) {
 	p := setup(t)
 	p.start()
 	target := p.post()
-	comment, err := p.store.CreateComment(
+	comment, err := content.New(p.store).CreateComment(
 		t.Context(),
 		p.author,
 		target.ID,
@@ -596,7 +597,7 @@ func TestVerify_findsDeletedTargetsThatAreOpenInTheGate(t *testing.T) {
 	p := setup(t)
 	p.start()
 	deleted, under, normal := p.post(), p.post(), p.post()
-	comment, err := p.store.CreateComment(
+	comment, err := content.New(p.store).CreateComment(
 		t.Context(),
 		p.author,
 		under.ID,
@@ -609,11 +610,11 @@ func TestVerify_findsDeletedTargetsThatAreOpenInTheGate(t *testing.T) {
 		p.set(target, 1, true)
 	}
 	p.flush()
-	require.NoError(t, p.store.DeletePost(t.Context(), 0, under.ID))
+	require.NoError(t, content.New(p.store).DeletePost(t.Context(), 0, under.ID))
 	require.NoError(t, p.likes.CloseTargets(t.Context(), []models.Target{under, reply}))
 	assert.Empty(t, p.verify(false), "a comment under a deleted post is closed rightly")
 
-	require.NoError(t, p.store.DeletePost(t.Context(), 0, deleted.ID)) // not closed in Redis
+	require.NoError(t, content.New(p.store).DeletePost(t.Context(), 0, deleted.ID)) // not closed in Redis
 	require.NoError(t, p.likes.CloseTargets(t.Context(), []models.Target{normal}))
 	// The closed normal target is not a difference, because the gate reads MySQL before it refuses a like.
 	assert.Equal(t, []string{deleted.String() + ": it takes likes in Redis but is deleted in MySQL"}, p.verify(false))

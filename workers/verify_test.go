@@ -12,6 +12,7 @@ import (
 
 	"likewise/counters"
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/likes"
 )
 
@@ -21,7 +22,8 @@ func TestVerify_repairsRowsOfAnOlderProcess(t *testing.T) {
 	p := setup(t)
 	ada := &models.User{Username: "depths", Email: "depths@example.org"}
 	require.NoError(t, p.store.CreateUser(t.Context(), ada))
-	post, err := p.store.CreatePost(t.Context(), models.Author{ID: ada.ID}, models.PostText{Title: "T", Content: "C"})
+	post, err := content.New(p.store).CreatePost(t.Context(), models.Author{ID: ada.ID}, models.PostText{Title: "T",
+		Content: "C"})
 	require.NoError(t, err)
 	var chain []*models.Comment
 	for range 8 {
@@ -29,7 +31,7 @@ func TestVerify_repairsRowsOfAnOlderProcess(t *testing.T) {
 		if len(chain) > 0 {
 			parent = &chain[len(chain)-1].ID
 		}
-		c, err := p.store.CreateComment(
+		c, err := content.New(p.store).CreateComment(
 			t.Context(),
 			models.Author{ID: ada.ID},
 			post.ID,
@@ -272,7 +274,8 @@ func TestVerify_confirmsADifference(t *testing.T) {
 	v := NewVerifier(p.store, p.redis, p.likes, true, func(d models.Difference) { reported = append(reported, d) })
 	ada := &models.User{Username: "confirms", Email: "confirms@example.org"}
 	require.NoError(t, p.store.CreateUser(t.Context(), ada))
-	post, err := p.store.CreatePost(t.Context(), models.Author{ID: ada.ID}, models.PostText{Title: "T", Content: "C"})
+	post, err := content.New(p.store).CreatePost(t.Context(), models.Author{ID: ada.ID}, models.PostText{Title: "T",
+		Content: "C"})
 	require.NoError(t, err)
 	target := models.Target{Kind: models.KindPost, ID: post.ID}
 	seen, ok, err := likes.New(p.store).TallyOf(t.Context(), target)

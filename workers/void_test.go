@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/likes"
 	"likewise/models/privacy"
 	"likewise/models/reader"
@@ -34,7 +35,7 @@ func (p *pipeline) deleteUser(id int64, name string) {
 
 func (p *pipeline) comment(post models.Target) models.Target {
 	p.t.Helper()
-	c, err := p.store.CreateComment(
+	c, err := content.New(p.store).CreateComment(
 		context.Background(),
 		p.author,
 		post.ID,

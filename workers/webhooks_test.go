@@ -22,6 +22,7 @@ import (
 	"likewise/counters"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/webhooks"
 )
@@ -118,7 +119,8 @@ func (h hooks) last(w *models.Webhook) models.Delivery {
 
 func (h hooks) post() *models.Post {
 	h.t.Helper()
-	post, err := h.store.CreatePost(h.t.Context(), h.admin, models.PostText{Title: "A post", Content: "<b>Ä</b>"})
+	post, err := content.New(h.store).CreatePost(h.t.Context(), h.admin, models.PostText{Title: "A post",
+		Content: "<b>Ä</b>"})
 	require.NoError(h.t, err)
 	return post
 }
@@ -127,7 +129,7 @@ func (h hooks) edit(post *models.Post, n int) {
 	h.t.Helper()
 	var err error
 	text := models.PostText{Title: fmt.Sprintf("Edit %d", n), Content: "text"}
-	_, err = h.store.UpdatePost(h.t.Context(), h.admin.ID, post.ID, int64(n-1), text)
+	_, err = content.New(h.store).UpdatePost(h.t.Context(), h.admin.ID, post.ID, int64(n-1), text)
 	require.NoError(h.t, err)
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/webhooks"
 )
@@ -133,13 +134,15 @@ func TestWebhooks_deliverEveryEventInOrder(t *testing.T) {
 		for range writers {
 			running.Go(func() {
 				ctx := context.Background()
-				post, err := store.CreatePost(ctx, author, models.PostText{Title: "A post", Content: "text"})
+				post, err := content.New(store).CreatePost(ctx, author, models.PostText{Title: "A post",
+					Content: "text"})
 				for i := 0; i < comments && assert.NoError(t, err); i++ {
 					var c *models.Comment
-					c, err = store.CreateComment(ctx, author, post.ID, nil, models.CommentText{Content: "a comment"})
+					c, err = content.New(store).CreateComment(ctx, author, post.ID, nil,
+						models.CommentText{Content: "a comment"})
 					for version := int64(0); version < edits && assert.NoError(t, err); version++ {
 						text := models.CommentText{Content: fmt.Sprintf("edit %d", version)}
-						_, err = store.UpdateComment(ctx, author.ID, c.ID, version, text)
+						_, err = content.New(store).UpdateComment(ctx, author.ID, c.ID, version, text)
 					}
 				}
 			})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/search"
 )
@@ -61,44 +62,44 @@ func fill(ctx context.Context, store *db.DB) (w worst, err error) {
 	w.modToken = token
 	insert("UPDATE users SET created_at='2020-01-01', role=? WHERE id=?", models.RoleUser, w.author)
 	insert("UPDATE users SET created_at='2020-01-01', role=? WHERE id=?", models.RoleModerator, moderator)
-	content := strings.Repeat("&", models.MaxContent)
+	body := strings.Repeat("&", models.MaxContent)
 	// Posts are created through the store, so that they have tags and search terms, and changed afterwards.
 	for i := range worstRows {
 		text := models.PostText{Title: fmt.Sprintf("Post %d", i), Content: "needle", Tags: models.Tags{"attacked"}}
-		post, err := store.CreatePost(ctx, models.Author{ID: w.author}, text)
+		post, err := content.New(store).CreatePost(ctx, models.Author{ID: w.author}, text)
 		if err != nil {
 			return w, err
 		}
 		w.post = post.ID
-		insert("UPDATE posts SET content=?, pinned=1 WHERE id=?", content, post.ID)
+		insert("UPDATE posts SET body=?, pinned=1 WHERE id=?", body, post.ID)
 		insert("INSERT INTO bookmarks (user_id, post_id, created_at) VALUES (?,?,'2026-01-01')", w.author, post.ID)
 		insert("INSERT INTO post_likes (user_id, post_id, created_at) VALUES (?,?,'2026-01-01')", w.author, post.ID)
 	}
 	const comment = `
-		INSERT INTO comments (post_id, user_id, parent_id, depth, content, created_at)
+		INSERT INTO comments (post_id, user_id, parent_id, depth, body, created_at)
 		VALUES (?,?,?,?,?,'2026-01-01')`
 	for range worstRows {
-		top := insert(comment, w.post, w.author, nil, 1, content)
+		top := insert(comment, w.post, w.author, nil, 1, body)
 		insert("INSERT INTO comment_likes (user_id, comment_id, created_at) VALUES (?,?,'2026-01-01')", w.author, top)
 		for range 3 {
-			insert(comment, w.post, w.author, top, 2, content)
+			insert(comment, w.post, w.author, top, 2, body)
 		}
 	}
 	var parent any
 	for depth := 1; depth <= models.MaxDepth; depth++ {
-		w.deepest = insert(comment, w.post, w.author, parent, depth, content)
+		w.deepest = insert(comment, w.post, w.author, parent, depth, body)
 		parent = w.deepest
 	}
 	for version := range worstRows {
 		insert(`
-			INSERT INTO post_revisions (post_id, version, editor_id, title, content, tags, created_at)
-			VALUES (?,?,?,'T',?,'','2026-01-01')`, w.post, -version-1, w.author, content)
+			INSERT INTO post_revisions (post_id, version, editor_id, title, body, tags, created_at)
+			VALUES (?,?,?,'T',?,'','2026-01-01')`, w.post, -version-1, w.author, body)
 	}
 	if err != nil {
 		return w, err
 	}
 	text := models.PostText{Title: "A small post", Content: "A *few* words."}
-	small, err := store.CreatePost(ctx, models.Author{ID: w.author}, text)
+	small, err := content.New(store).CreatePost(ctx, models.Author{ID: w.author}, text)
 	if err != nil {
 		return w, err
 	}

@@ -18,6 +18,7 @@ import (
 	"likewise/counters"
 	"likewise/internal/servers"
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
 	"likewise/models/search"
@@ -185,7 +186,8 @@ func milestone(likes int) int {
 }
 
 func (s *site) createPost(ctx context.Context) (models.Target, error) {
-	post, err := s.store.CreatePost(ctx, s.author, models.PostText{Title: "A hot post", Content: "with text"})
+	post, err := content.New(s.store).CreatePost(ctx, s.author, models.PostText{Title: "A hot post",
+		Content: "with text"})
 	if err != nil {
 		return models.Target{}, err
 	}

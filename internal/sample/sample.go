@@ -20,6 +20,7 @@ import (
 	"likewise/counters"
 	"likewise/handlers/markdown"
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/moderation"
 	"likewise/models/stock"
@@ -106,12 +107,12 @@ const (
 
 // Begin records that the sample is wanted, so that a start that is stopped continues it at the next.
 func Begin(ctx context.Context, store *db.DB) error {
-	return store.MarkImported(ctx, source, kindState, begun, 0)
+	return content.New(store).MarkImported(ctx, source, kindState, begun, 0)
 }
 
 // Wanted reports whether Begin was called, and Create has not succeeded since.
 func Wanted(ctx context.Context, store *db.DB) (bool, error) {
-	states, err := store.Imported(ctx, source, kindState)
+	states, err := content.New(store).Imported(ctx, source, kindState)
 	_, is := states[begun]
 	_, was := states[done]
 	return is && !was, err
@@ -165,7 +166,7 @@ func Create(ctx context.Context, f Forum) error {
 			return fmt.Errorf("write sample: %w", err)
 		}
 	}
-	return f.Store.MarkImported(ctx, source, kindState, done, 0)
+	return content.New(f.Store).MarkImported(ctx, source, kindState, done, 0)
 }
 
 // number numbers the comments, and finds the times at which they were written.
@@ -188,7 +189,7 @@ func (w *writer) number() {
 func rest[T any](ctx context.Context, w *writer, kind string, items map[int64]T,
 	write func(ctx context.Context, source, kind string, list []T) ([]int64, error),
 ) (map[int64]int64, error) {
-	ids, err := w.Store.Imported(ctx, source, kind)
+	ids, err := content.New(w.Store).Imported(ctx, source, kind)
 	if err != nil {
 		return nil, err
 	}
@@ -224,7 +225,7 @@ func (w *writer) createUsers(ctx context.Context) error {
 			CreatedAt: w.Now.Add(-membership - time.Duration(i)*time.Hour),
 		}
 	}
-	ids, err := rest(ctx, w, kindUser, items, w.Store.ImportUsers)
+	ids, err := rest(ctx, w, kindUser, items, content.New(w.Store).ImportUsers)
 	if err != nil {
 		return err
 	}
@@ -269,7 +270,7 @@ func (w *writer) createPosts(ctx context.Context) (err error) {
 			ExternalID: int64(i + 1), AuthorID: w.users[p.By].ID, Text: textOf, CreatedAt: at, UpdatedAt: at,
 		}
 	}
-	w.posts, err = rest(ctx, w, kindPost, items, w.Store.ImportPosts)
+	w.posts, err = rest(ctx, w, kindPost, items, content.New(w.Store).ImportPosts)
 	return err
 }
 
@@ -293,7 +294,7 @@ func (w *writer) createComments(ctx context.Context) error {
 		if len(items) == 0 {
 			return nil
 		}
-		ids, err := rest(ctx, w, kindComment, items, w.Store.ImportComments)
+		ids, err := rest(ctx, w, kindComment, items, content.New(w.Store).ImportComments)
 		if err != nil {
 			return err
 		}
@@ -404,7 +405,7 @@ func (w *writer) sell(ctx context.Context) error {
 
 // notify writes the latest comments. Each is marked first: if the process ends between the two, one is missing.
 func (w *writer) notify(ctx context.Context) error {
-	marked, err := w.Store.Imported(ctx, source, kindNotice)
+	marked, err := content.New(w.Store).Imported(ctx, source, kindNotice)
 	if err != nil {
 		return err
 	}
@@ -413,7 +414,7 @@ func (w *writer) notify(ctx context.Context) error {
 		if _, there := marked[c.external]; !c.Now || there {
 			continue
 		}
-		if err := w.Store.MarkImported(ctx, source, kindNotice, c.external, 0); err != nil {
+		if err := content.New(w.Store).MarkImported(ctx, source, kindNotice, c.external, 0); err != nil {
 			return err
 		}
 		var parent *int64
@@ -421,7 +422,7 @@ func (w *writer) notify(ctx context.Context) error {
 			parent = &id
 		}
 		in := models.CommentText{Content: strings.TrimSpace(c.Text), Mentions: parser.Mentions(c.Text)}
-		if _, err := w.Store.CreateComment(ctx, w.users[c.By], w.posts[c.post], parent, in); err != nil {
+		if _, err := content.New(w.Store).CreateComment(ctx, w.users[c.By], w.posts[c.post], parent, in); err != nil {
 			return err
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"likewise/counters"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
 	"likewise/models/moderation"
@@ -97,7 +98,8 @@ func (s *shop) user(t *testing.T, name string) int64 {
 // drop creates a drop of this product, in an open shard.
 func (s *shop) drop(t *testing.T, stock int) int64 {
 	t.Helper()
-	post, err := s.store.CreatePost(t.Context(), s.author, models.PostText{Title: "Title", Content: "Content"})
+	post, err := content.New(s.store).CreatePost(t.Context(), s.author, models.PostText{Title: "Title",
+		Content: "Content"})
 	require.NoError(t, err)
 	id, err := s.exec(t, `
 		INSERT INTO drops (post_id, user_id, title, stock, created_at, updated_at)

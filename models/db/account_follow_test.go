@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/reader"
 )
@@ -116,19 +117,19 @@ func TestPeople_listsReadNoMoreThanTheyShow(t *testing.T) {
 		most int64 // rows and entries read
 	}{
 		"feed of 1000": {func() (int, error) {
-			l, err := reader.New(store).Feed(ctx, c.reader.ID, db.ViewFull, nil, limit)
+			l, err := reader.New(store).Feed(ctx, c.reader.ID, content.ViewFull, nil, limit)
 			return len(l), err
 		}, 6*crowdAuthors + 3*limit*limit},
 		"feed of 1000, later": {func() (int, error) {
-			l, err := reader.New(store).Feed(ctx, c.reader.ID, db.ViewFull, middle, limit)
+			l, err := reader.New(store).Feed(ctx, c.reader.ID, content.ViewFull, middle, limit)
 			return len(l), err
 		}, 6*crowdAuthors + 3*limit*limit},
 		"feed of 3": {func() (int, error) {
-			l, err := reader.New(store).Feed(ctx, c.guest.ID, db.ViewFull, nil, limit)
+			l, err := reader.New(store).Feed(ctx, c.guest.ID, content.ViewFull, nil, limit)
 			return len(l), err
 		}, 3 * limit * limit},
 		"feed of 3, later": {func() (int, error) {
-			l, err := reader.New(store).Feed(ctx, c.guest.ID, db.ViewFull, middle, limit)
+			l, err := reader.New(store).Feed(ctx, c.guest.ID, content.ViewFull, middle, limit)
 			return len(l), err
 		}, 3 * limit * limit},
 		"followers": {func() (int, error) {
@@ -156,11 +157,11 @@ func TestPeople_listsReadNoMoreThanTheyShow(t *testing.T) {
 			return len(l), err
 		}, 15 * limit},
 		"liked posts": {func() (int, error) {
-			l, _, err := reader.New(store).LikedPosts(ctx, c.reader.ID, c.guest.ID, db.ViewFull, 0, limit)
+			l, _, err := reader.New(store).LikedPosts(ctx, c.reader.ID, c.guest.ID, content.ViewFull, 0, limit)
 			return len(l), err
 		}, 15 * limit},
 		"liked posts, later": {func() (int, error) {
-			l, _, err := reader.New(store).LikedPosts(ctx, c.reader.ID, c.guest.ID, db.ViewFull, 50_000, limit)
+			l, _, err := reader.New(store).LikedPosts(ctx, c.reader.ID, c.guest.ID, content.ViewFull, 50_000, limit)
 			return len(l), err
 		}, 15 * limit},
 		"liked comments": {func() (int, error) {
@@ -220,7 +221,7 @@ func TestFeed_isTheOrderOfAllPosts(t *testing.T) {
 	for limit := 1; limit < 30; limit++ {
 		var got []int64
 		for after := (*models.ListKey)(nil); ; {
-			posts, err := reader.New(store).Feed(ctx, follower.ID, db.ViewFull, after, limit)
+			posts, err := reader.New(store).Feed(ctx, follower.ID, content.ViewFull, after, limit)
 			require.NoError(t, err)
 			for _, p := range posts {
 				got = append(got, p.ID)
@@ -238,7 +239,7 @@ func TestFeed_isTheOrderOfAllPosts(t *testing.T) {
 // BenchmarkFeed measures a page of 20 on a table of 100,000 posts.
 func BenchmarkFeed(b *testing.B) {
 	c := newCrowd(b)
-	all, err := reader.New(c.store).Feed(context.Background(), c.reader.ID, db.ViewFull, nil, 21)
+	all, err := reader.New(c.store).Feed(context.Background(), c.reader.ID, content.ViewFull, nil, 21)
 	require.NoError(b, err)
 	require.Len(b, all, 21)
 	page := &models.ListKey{Value: time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC).Unix(), ID: 1 << 40}
@@ -247,7 +248,8 @@ func BenchmarkFeed(b *testing.B) {
 			for _, limit := range []int{21, 101} {
 				b.Run(fmt.Sprintf("%d followed, %s of %d", follows, name, limit-1), func(b *testing.B) {
 					for b.Loop() {
-						_, err := reader.New(c.store).Feed(context.Background(), user.ID, db.ViewFull, after, limit)
+						_, err := reader.New(c.store).Feed(context.Background(), user.ID, content.ViewFull, after,
+							limit)
 						if err != nil {
 							b.Fatal(err)
 						}

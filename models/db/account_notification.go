@@ -20,9 +20,9 @@ var outcomes = "(" + Literal(models.NotifyReport) + "," + Literal(models.NotifyC
 const NotificationOnce = `
 		ON DUPLICATE KEY UPDATE notifications.id=notifications.id`
 
-// notifyComment notifies the users whom a new comment concerns: repliesTo, the author of its post or parent, and the
+// NotifyComment notifies the users whom a new comment concerns: repliesTo, the author of its post or parent, and the
 // users with these names.
-func notifyComment(tx *Tx, c *models.Comment, repliesTo int64, names []string) error {
+func NotifyComment(tx *Tx, c *models.Comment, repliesTo int64, names []string) error {
 	if repliesTo != c.Author.ID {
 		n := models.Notification{Kind: models.NotifyReply, Actor: c.Author, PostID: c.PostID, CommentID: c.ID,
 			CreatedAt: c.CreatedAt}
@@ -30,12 +30,12 @@ func notifyComment(tx *Tx, c *models.Comment, repliesTo int64, names []string) e
 			return err
 		}
 	}
-	return notifyMentions(tx, c.Author.ID, c.PostID, c.ID, c.CreatedAt, names, repliesTo)
+	return NotifyMentions(tx, c.Author.ID, c.PostID, c.ID, c.CreatedAt, names, repliesTo)
 }
 
-// notifyAddedMentions notifies the users with these names, which an edit has added to a comment. The author of its post
+// NotifyAddedMentions notifies the users with these names, which an edit has added to a comment. The author of its post
 // or parent knows it already.
-func notifyAddedMentions(tx *Tx, c *models.Comment, names []string) error {
+func NotifyAddedMentions(tx *Tx, c *models.Comment, names []string) error {
 	if len(names) == 0 {
 		return nil
 	}
@@ -48,12 +48,12 @@ func notifyAddedMentions(tx *Tx, c *models.Comment, names []string) error {
 	if err := tx.Raw(read, c.ParentID, c.PostID).Scan(&repliesTo).Error; err != nil {
 		return fmt.Errorf("read whom comment %d replies to: %w", c.ID, err)
 	}
-	return notifyMentions(tx, c.Author.ID, c.PostID, c.ID, c.UpdatedAt, names, repliesTo)
+	return NotifyMentions(tx, c.Author.ID, c.PostID, c.ID, c.UpdatedAt, names, repliesTo)
 }
 
-// notifyMentions notifies the users with these names, except the actor and notified, the user who was notified of the
+// NotifyMentions notifies the users with these names, except the actor and notified, the user who was notified of the
 // same text as a reply (0 for none).
-func notifyMentions(
+func NotifyMentions(
 	tx *Tx, actor, postID, commentID int64, at time.Time, names []string, notified int64,
 ) error {
 	if len(names) == 0 {

@@ -15,6 +15,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/privacy"
 	"likewise/models/reader"
@@ -50,7 +51,7 @@ func write(
 	if parent != nil {
 		parentID = &parent.ID
 	}
-	c, err := store.CreateComment(
+	c, err := content.New(store).CreateComment(
 		t.Context(),
 		author,
 		post.ID,
@@ -82,7 +83,7 @@ func TestNotifications_reachTheUsersConcerned(t *testing.T) {
 		require.NoError(t, err)
 		return strings.ReplaceAll(strings.Join(all, ", ")+",", ": ,", ",")
 	}
-	post, err := store.CreatePost(
+	post, err := content.New(store).CreatePost(
 		t.Context(),
 		ada,
 		models.PostText{Title: "For some", Content: "text", Mentions: []string{"dan", "ada", "nobody"}},
@@ -108,7 +109,7 @@ func TestNotifications_reachTheUsersConcerned(t *testing.T) {
 	require.NoError(t, err)
 	write(t, store, bob, post, nil, "ada")
 	assert.Equal(t, "ada, bob, cyd, Dan,", everybody(), "a deleted user")
-	_, err = store.UpdateComment(
+	_, err = content.New(store).UpdateComment(
 		t.Context(),
 		bob.ID,
 		comment.ID,
@@ -117,7 +118,7 @@ func TestNotifications_reachTheUsersConcerned(t *testing.T) {
 	)
 	require.NoError(t, err)
 	assert.Equal(t, "ada, bob, cyd: mention, Dan: mention,", everybody(), "an edit")
-	_, err = store.UpdateComment(t.Context(), cyd.ID, reply.ID, 0,
+	_, err = content.New(store).UpdateComment(t.Context(), cyd.ID, reply.ID, 0,
 		models.CommentText{Content: "changed", Mentions: []string{"bob"}})
 	require.NoError(t, err)
 	assert.Equal(t, "ada, bob, cyd, Dan,", everybody(), "an edit that mentions the author of the parent")
@@ -165,7 +166,7 @@ func TestNotifications_areListedAndRead(t *testing.T) {
 	assert.Equal(t, []int64{second.ID}, list(false, 0), "of somebody blocked since")
 	assert.Zero(t, unread())
 	require.NoError(t, store.Unblock(t.Context(), ada.ID, bob.ID))
-	require.NoError(t, store.DeleteComment(t.Context(), third))
+	require.NoError(t, content.New(store).DeleteComment(t.Context(), third))
 	assert.Equal(t, []int64{second.ID, first.ID}, list(false, 0), "of a deleted comment")
 	assert.Zero(t, unread())
 	_, err = store.Pool().ExecContext(t.Context(), "UPDATE posts SET status=2")
@@ -244,7 +245,7 @@ func TestCreateComment_notifiesOnceWhenRetried(t *testing.T) {
 	require.NoError(t, err)
 	var created sync.WaitGroup
 	created.Go(func() {
-		_, err := store.CreateComment(
+		_, err := content.New(store).CreateComment(
 			context.Background(),
 			bob,
 			post.ID,
@@ -303,7 +304,8 @@ func TestCreateComment_notifiesNobodyWhenKilled(t *testing.T) {
 	require.NoError(t, err)
 	failed := make(chan error, 1)
 	go func() {
-		_, err := store.CreateComment(context.Background(), bob, post.ID, nil, models.CommentText{Content: "hello"})
+		_, err := content.New(store).CreateComment(context.Background(), bob, post.ID, nil,
+			models.CommentText{Content: "hello"})
 		failed <- err
 	}()
 	id := awaitStatement(t, store, "INSERT INTO notifications%")
@@ -391,7 +393,7 @@ func TestLists_ofAUserReadOnlyTheirPage(t *testing.T) {
 			return int(n) / (models.MaxUnread / page), err
 		},
 		"bookmarks": func(before int64) (int, error) {
-			list, _, err := reader.New(store).BookmarkedPosts(t.Context(), ada.ID, db.ViewFull, before, page)
+			list, _, err := reader.New(store).BookmarkedPosts(t.Context(), ada.ID, content.ViewFull, before, page)
 			return len(list), err
 		},
 	} {

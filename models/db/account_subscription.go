@@ -76,8 +76,8 @@ func (s *DB) SetSubscription(ctx context.Context, userID, postID int64, level mo
 	return nil
 }
 
-// addThreadNews leaves a new comment on a followed post to NotifyFollowers. The caller holds the row of the post.
-func addThreadNews(tx *Tx, c *models.Comment) error {
+// AddThreadNews leaves a new comment on a followed post to NotifyFollowers. The caller holds the row of the post.
+func AddThreadNews(tx *Tx, c *models.Comment) error {
 	const insert = `
 		INSERT INTO thread_news (post_id, latest_id, from_id)
 		VALUES (?,?,?)

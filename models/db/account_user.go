@@ -164,7 +164,7 @@ func (s *DB) publicUser(ctx context.Context, viewer int64, condition string, arg
 			(SELECT COUNT(*) FROM comments c WHERE c.user_id=u.id AND c.status=?) AS comments_count,
 			(SELECT COUNT(*) FROM follows f WHERE f.user_id=u.id) AS following_count,
 			EXISTS (SELECT 1 FROM follows f WHERE f.user_id=? AND f.followed_id=u.id) AS followed,
-			` + isBlocked("u.id") + ` AS blocked
+			` + IsBlocked("u.id") + ` AS blocked
 		FROM users u
 		WHERE ` + condition + ` AND u.deleted_at IS NULL`
 	var u models.PublicUser

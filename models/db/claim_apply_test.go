@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
 )
@@ -226,7 +227,7 @@ func TestApplyClaims_rejectsWhatMySQLCannotAccept(t *testing.T) {
 	l := newClaimLog(t, 5)
 	hidden := newPost(t, l.store, l.post.Author)
 	d, other := insertDrop(t, l.store, l.post, 3, 0), insertDrop(t, l.store, hidden, 3, 0)
-	require.NoError(t, l.store.DeletePost(t.Context(), 0, hidden.ID))
+	require.NoError(t, content.New(l.store).DeletePost(t.Context(), 0, hidden.ID))
 	l.exec("UPDATE users SET deleted_at=? WHERE id=?", past, l.users[4])
 	l.exec("UPDATE drops SET stock=1 WHERE id=?", d)
 	done := l.apply(

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/stock"
 )
 
@@ -92,7 +93,7 @@ func TestClaimDirect_inItsTime(t *testing.T) {
 	refusedAs(t, models.CodeEnded, err)
 	_, _, err = stock.New(l.store).ClaimDirect(t.Context(), 999, l.users[0], 102)
 	refusedAs(t, models.CodeNotFound, err)
-	require.NoError(t, l.store.DeletePost(t.Context(), 0, l.post.ID))
+	require.NoError(t, content.New(l.store).DeletePost(t.Context(), 0, l.post.ID))
 	_, _, err = stock.New(l.store).ClaimDirect(t.Context(), open.ID, l.users[0], 102)
 	refusedAs(t, models.CodeNotFound, err)
 

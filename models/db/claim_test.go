@@ -15,6 +15,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
 	"likewise/models/moderation"
@@ -219,7 +220,7 @@ func TestDeletePost_recordsTheClosingsOfItsDrops(t *testing.T) {
 	l := newClaimSite(t, 1)
 	one, two := l.drop(models.DropSettings{Stock: 3}), l.drop(models.DropSettings{Stock: 3})
 	l.exec("UPDATE drops SET version=2")
-	require.NoError(t, l.store.DeletePost(t.Context(), l.post.Author.ID, l.post.ID))
+	require.NoError(t, content.New(l.store).DeletePost(t.Context(), l.post.Author.ID, l.post.ID))
 	closings, err := likes.New(l.store).OpenClosings(t.Context(), 0, 10)
 	require.NoError(t, err)
 	var targets []models.Target
@@ -237,7 +238,7 @@ func TestDeletePost_recordsTheClosingsOfItsDrops(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, send)
 
-	_, err = l.store.RestorePost(t.Context(), l.post.Author.ID, l.post.ID)
+	_, err = content.New(l.store).RestorePost(t.Context(), l.post.Author.ID, l.post.ID)
 	require.NoError(t, err)
 	_, err = stock.New(l.store).Drop(t.Context(), one.ID)
 	require.NoError(t, err)
@@ -291,7 +292,7 @@ func TestClaims_lists(t *testing.T) {
 	assert.Equal(t, l.now.Add(10*time.Minute).UTC(), *one.ExpiresAt)
 	_, err = stock.New(l.store).ClaimByID(t.Context(), 999)
 	refusedAs(t, models.CodeNotFound, err)
-	require.NoError(t, l.store.DeletePost(t.Context(), 0, l.post.ID))
+	require.NoError(t, content.New(l.store).DeletePost(t.Context(), 0, l.post.ID))
 	one, err = stock.New(l.store).ClaimByID(t.Context(), 103)
 	require.NoError(t, err)
 	assert.Empty(t, one.DropTitle)

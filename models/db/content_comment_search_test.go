@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/moderation"
 	"likewise/models/search"
@@ -18,7 +19,7 @@ func findComments(t *testing.T, store *db.DB, q models.CommentSearch, text strin
 	t.Helper()
 	q.Terms, complete = search.QueryTerms(text), true
 	for {
-		page, err := store.FindComments(t.Context(), q)
+		page, err := content.New(store).FindComments(t.Context(), q)
 		require.NoError(t, err)
 		require.LessOrEqual(t, page.Examined, 41_000)
 		require.LessOrEqual(t, len(page.Comments), q.Limit)
@@ -47,7 +48,7 @@ func TestFindComments_findsWhatIsShown(t *testing.T) {
 	p := newPost(t, store, ada)
 	comment := func(by models.Author, text string) *models.Comment {
 		t.Helper()
-		c, err := store.CreateComment(t.Context(), by, p.ID, nil, models.CommentText{Content: text})
+		c, err := content.New(store).CreateComment(t.Context(), by, p.ID, nil, models.CommentText{Content: text})
 		require.NoError(t, err)
 		return c
 	}
@@ -76,7 +77,8 @@ func TestFindComments_findsWhatIsShown(t *testing.T) {
 	require.NoError(t, store.Block(t.Context(), mod.ID, ada.ID))
 	assert.Empty(t, found(mod.ID, "qubit"), "the author of the post is blocked")
 
-	edited, err := store.UpdateComment(t.Context(), ada.ID, long.ID, long.Version, models.CommentText{Content: "Bits"})
+	edited, err := content.New(store).UpdateComment(t.Context(), ada.ID, long.ID, long.Version,
+		models.CommentText{Content: "Bits"})
 	require.NoError(t, err)
 	assert.Equal(t, []int64{short.ID}, found(0, "qubit"))
 	assert.Equal(t, []int64{long.ID}, found(0, "bit"))
@@ -102,7 +104,7 @@ func TestFindComments_findsWhatIsShown(t *testing.T) {
 	assert.Empty(t, found(0, "something"))
 	exactCounts(t, store)
 
-	require.NoError(t, store.DeletePost(t.Context(), ada.ID, p.ID))
+	require.NoError(t, content.New(store).DeletePost(t.Context(), ada.ID, p.ID))
 	assert.Empty(t, found(0, "redacted"), "the post is deleted")
 }
 
@@ -116,11 +118,11 @@ func TestIndexComments_addsThoseThatAreMissing(t *testing.T) {
 		newComment(t, store, ada, p, nil)
 	}
 	deleted := newComment(t, store, ada, p, nil)
-	require.NoError(t, store.DeleteComment(t.Context(), deleted))
+	require.NoError(t, content.New(store).DeleteComment(t.Context(), deleted))
 	exec(t, store, "DELETE FROM comment_terms WHERE comment_id>2")
 	exec(t, store, "UPDATE comments SET terms_version=0, updated_at=?", past)
 	for _, want := range []int{2, 2, 1, 0} {
-		n, err := store.IndexComments(t.Context(), 2)
+		n, err := content.New(store).IndexComments(t.Context(), 2)
 		require.NoError(t, err)
 		assert.Equal(t, want, n)
 	}
@@ -165,7 +167,7 @@ func TestFindComments_isBounded(t *testing.T) {
 	q = models.CommentSearch{Sort: models.PostsNew, Limit: 10, Terms: []string{"common"}}
 	var pages, examined int
 	for {
-		page, err := store.FindComments(t.Context(), q)
+		page, err := content.New(store).FindComments(t.Context(), q)
 		require.NoError(t, err)
 		require.Empty(t, page.Comments)
 		pages, examined = pages+1, examined+page.Examined

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
 )
@@ -83,7 +84,8 @@ func TestCreateComment_goesNoDeeperThanMaxDepth(t *testing.T) {
 	post := newPost(t, store, ada)
 	deepest := chain(t, store, ada, post, models.MaxDepth)
 	assert.Equal(t, 64, deepest.Depth)
-	_, err := store.CreateComment(t.Context(), ada, post.ID, &deepest.ID, models.CommentText{Content: "deeper"})
+	_, err := content.New(store).CreateComment(t.Context(), ada, post.ID, &deepest.ID,
+		models.CommentText{Content: "deeper"})
 	require.Equal(t, models.CodeInvalid, models.ErrorCode(err))
 	assert.ErrorContains(t, err, "parent_id")
 	assert.Equal(t, models.MaxDepth, count(t, store, "SELECT comments_count FROM posts"))
@@ -105,7 +107,7 @@ func TestImportComments_keepDepthAndActivity(t *testing.T) {
 			Text: models.CommentText{Content: "imported"}, CreatedAt: at, UpdatedAt: at}
 	}
 	top := count(t, store, "SELECT MIN(id) FROM comments")
-	ids, err := store.ImportComments(t.Context(), "elsewhere", "comment", []models.ImportedComment{
+	ids, err := content.New(store).ImportComments(t.Context(), "elsewhere", "comment", []models.ImportedComment{
 		reply(1, 0, past),
 		reply(2, int64(top), past.Add(time.Hour)),
 		reply(3, deepest.ID, past),
@@ -126,7 +128,7 @@ func TestImportComments_keepDepthAndActivity(t *testing.T) {
 	assert.Equal(t, int(past.Add(time.Hour).Unix()), count(t, store, "SELECT UNIX_TIMESTAMP(active_at) FROM posts"))
 	checkCounts(t, store)
 	// An old comment makes nothing look younger or older.
-	_, err = store.ImportComments(t.Context(), "elsewhere", "comment",
+	_, err = content.New(store).ImportComments(t.Context(), "elsewhere", "comment",
 		[]models.ImportedComment{reply(6, 0, past.AddDate(-10, 0, 0))})
 	require.NoError(t, err)
 	assert.Equal(t, int(past.Add(time.Hour).Unix()), count(t, store, "SELECT UNIX_TIMESTAMP(active_at) FROM posts"))
@@ -192,7 +194,7 @@ func TestCommentCounts_areExactAtEveryCommit(t *testing.T) {
 			random := rand.New(rand.NewPCG(uint64(i), 3))
 			for n := range 40 {
 				if i == 0 && n == 35 {
-					if err := store.DeletePost(ctx, ada.ID, post.ID); err != nil {
+					if err := content.New(store).DeletePost(ctx, ada.ID, post.ID); err != nil {
 						t.Error(err)
 					}
 				}
@@ -200,7 +202,7 @@ func TestCommentCounts_areExactAtEveryCommit(t *testing.T) {
 				target := some(random)
 				switch random.IntN(5) {
 				case 0, 1: // most of these meet with others that delete the same, or write below it
-					if err = store.DeleteComment(ctx, target); err == nil {
+					if err = content.New(store).DeleteComment(ctx, target); err == nil {
 						deleted.Add(1)
 					}
 				default:
@@ -209,7 +211,7 @@ func TestCommentCounts_areExactAtEveryCommit(t *testing.T) {
 						parent = &target.ID
 					}
 					var c *models.Comment
-					if c, err = store.CreateComment(ctx, ada, post.ID, parent,
+					if c, err = content.New(store).CreateComment(ctx, ada, post.ID, parent,
 						models.CommentText{Content: "C"}); err == nil {
 						created.Add(1)
 						mu.Lock()
@@ -237,7 +239,7 @@ func TestCommentCounts_areExactAtEveryCommit(t *testing.T) {
 	} {
 		assert.Greater(t, n, int64(5), what)
 	}
-	_, err := store.CreateComment(ctx, ada, post.ID, nil, models.CommentText{Content: "late"})
+	_, err := content.New(store).CreateComment(ctx, ada, post.ID, nil, models.CommentText{Content: "late"})
 	assert.Equal(t, models.CodeNotFound, models.ErrorCode(err), "a comment on a deleted post")
 }
 
@@ -272,7 +274,8 @@ func TestCreateComment_refusesUsersBlockedByTheAuthors(t *testing.T) {
 		if c.parent != nil {
 			parent = &c.parent.ID
 		}
-		_, err := store.CreateComment(t.Context(), c.writer, c.post.ID, parent, models.CommentText{Content: "C"})
+		_, err := content.New(store).CreateComment(t.Context(), c.writer, c.post.ID, parent,
+			models.CommentText{Content: "C"})
 		if c.code == "" {
 			assert.NoError(t, err)
 			continue
@@ -292,7 +295,7 @@ func TestAncestors_leadFromTheTopToTheParent(t *testing.T) {
 	newComment(t, store, ada, post, nil)
 	deepest := chain(t, store, ada, post, models.MaxDepth)
 	newComment(t, store, ada, post, nil)
-	path, err := store.Ancestors(t.Context(), 0, deepest.ID, 0, models.MaxDepth)
+	path, err := content.New(store).Ancestors(t.Context(), 0, deepest.ID, 0, models.MaxDepth)
 	require.NoError(t, err)
 	require.Len(t, path, models.MaxDepth-1)
 	for i, c := range path {
@@ -304,25 +307,25 @@ func TestAncestors_leadFromTheTopToTheParent(t *testing.T) {
 	}
 	// The order does not hang on depths: a process of before there were any wrote none.
 	exec(t, store, "UPDATE comments SET depth=1 WHERE id%3<>0")
-	unsorted, err := store.Ancestors(t.Context(), 0, deepest.ID, 0, models.MaxDepth)
+	unsorted, err := content.New(store).Ancestors(t.Context(), 0, deepest.ID, 0, models.MaxDepth)
 	require.NoError(t, err)
 	require.Len(t, unsorted, len(path))
 	for i := range path {
 		assert.Equal(t, path[i].ID, unsorted[i].ID)
 	}
-	rest, err := store.Ancestors(t.Context(), 0, deepest.ID, path[4].ID, 3)
+	rest, err := content.New(store).Ancestors(t.Context(), 0, deepest.ID, path[4].ID, 3)
 	require.NoError(t, err)
 	require.Len(t, rest, 3)
 	assert.Equal(t, path[5].ID, rest[0].ID)
-	none, err := store.Ancestors(t.Context(), 0, path[0].ID, 0, models.MaxDepth)
+	none, err := content.New(store).Ancestors(t.Context(), 0, path[0].ID, 0, models.MaxDepth)
 	require.NoError(t, err)
 	assert.Empty(t, none)
-	require.NoError(t, store.DeleteComment(t.Context(), &path[10]))
-	path, err = store.Ancestors(t.Context(), 0, deepest.ID, 0, models.MaxDepth)
+	require.NoError(t, content.New(store).DeleteComment(t.Context(), &path[10]))
+	path, err = content.New(store).Ancestors(t.Context(), 0, deepest.ID, 0, models.MaxDepth)
 	require.NoError(t, err)
 	assert.True(t, path[10].Hidden())
 	for _, id := range []int64{path[10].ID, 1 << 40} {
-		_, err = store.Ancestors(t.Context(), 0, id, 0, models.MaxDepth)
+		_, err = content.New(store).Ancestors(t.Context(), 0, id, 0, models.MaxDepth)
 		assert.Equal(t, models.CodeNotFound, models.ErrorCode(err))
 	}
 }

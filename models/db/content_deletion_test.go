@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/moderation"
 )
@@ -21,7 +22,7 @@ func TestActiveAt_isThatOfTheLatestVisibleComment(t *testing.T) {
 	post, other := newPost(t, store, ada), newPost(t, store, ada)
 	at := func() time.Time {
 		t.Helper()
-		p, err := store.PostByID(t.Context(), 0, post.ID)
+		p, err := content.New(store).PostByID(t.Context(), 0, post.ID)
 		require.NoError(t, err)
 		return p.ActiveAt
 	}
@@ -37,9 +38,9 @@ func TestActiveAt_isThatOfTheLatestVisibleComment(t *testing.T) {
 	}
 	latest := now
 	now = now.Add(time.Hour)
-	require.NoError(t, store.DeleteComment(t.Context(), comments[1]))
+	require.NoError(t, content.New(store).DeleteComment(t.Context(), comments[1]))
 	assert.Equal(t, latest, at(), "of another than the latest nothing changes")
-	require.NoError(t, store.DeleteComment(t.Context(), comments[3]))
+	require.NoError(t, content.New(store).DeleteComment(t.Context(), comments[3]))
 	assert.Equal(t, comments[2].CreatedAt, at(), "replies count")
 	target := func(i int) models.Target { return models.Target{Kind: models.KindComment, ID: comments[i].ID} }
 	require.NoError(t, moderation.New(store).ReinstateContent(t.Context(), mod.ID, target(3), "not spam"))
@@ -47,7 +48,7 @@ func TestActiveAt_isThatOfTheLatestVisibleComment(t *testing.T) {
 	require.NoError(t, moderation.New(store).RemoveContent(t.Context(), mod.ID, target(3), "spam"))
 	require.NoError(t, moderation.New(store).RemoveContent(t.Context(), mod.ID, target(2), "spam"))
 	assert.Equal(t, comments[0].CreatedAt, at())
-	require.NoError(t, store.DeleteComment(t.Context(), comments[0]))
+	require.NoError(t, content.New(store).DeleteComment(t.Context(), comments[0]))
 	assert.Equal(t, post.CreatedAt, at())
 	assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM posts WHERE active_at=?", latest),
 		"the other post stays as it was")

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/content"
 )
 
 func TestUpdate_thatChangesNothingMakesNoVersion(t *testing.T) {
@@ -17,27 +18,29 @@ func TestUpdate_thatChangesNothingMakesNoVersion(t *testing.T) {
 	store := openStore(t)
 	ada := newUser(t, store, "ada")
 	text := models.PostText{Title: "T", Content: "C", Tags: models.Tags{"b", "a"}}
-	post, err := store.CreatePost(t.Context(), ada, text)
+	post, err := content.New(store).CreatePost(t.Context(), ada, text)
 	require.NoError(t, err)
 	comment := newComment(t, store, ada, post, nil)
 	exec(t, store, "UPDATE posts SET updated_at='2020-01-01'")
 	exec(t, store, "UPDATE comments SET updated_at='2020-01-01'")
 
-	same, err := store.UpdatePost(t.Context(), ada.ID, post.ID, 0, text)
+	same, err := content.New(store).UpdatePost(t.Context(), ada.ID, post.ID, 0, text)
 	require.NoError(t, err)
 	assert.Zero(t, same.Version)
 	assert.Equal(t, models.PostText{Title: same.Title, Content: same.Content, Tags: same.Tags}, text)
 	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM post_revisions"))
 	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM posts WHERE updated_at<>'2020-01-01'"))
-	_, err = store.UpdatePost(t.Context(), ada.ID, post.ID, 7, text)
+	_, err = content.New(store).UpdatePost(t.Context(), ada.ID, post.ID, 7, text)
 	assert.Equal(t, models.CodePrecondition, models.ErrorCode(err))
 
-	kept, err := store.UpdateComment(t.Context(), ada.ID, comment.ID, 0, models.CommentText{Content: "a comment"})
+	kept, err := content.New(store).UpdateComment(t.Context(), ada.ID, comment.ID, 0,
+		models.CommentText{Content: "a comment"})
 	require.NoError(t, err)
 	assert.Zero(t, kept.Version)
 	assert.Equal(t, "a comment", kept.Content)
 	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM comments WHERE updated_at<>'2020-01-01'"))
-	_, err = store.UpdateComment(t.Context(), ada.ID, comment.ID, 7, models.CommentText{Content: "a comment"})
+	_, err = content.New(store).UpdateComment(t.Context(), ada.ID, comment.ID, 7,
+		models.CommentText{Content: "a comment"})
 	assert.Equal(t, models.CodePrecondition, models.ErrorCode(err))
 
 	// Any one of the three is a change, and so is the order of the tags.
@@ -46,15 +49,16 @@ func TestUpdate_thatChangesNothingMakesNoVersion(t *testing.T) {
 		{Title: "t", Content: "c", Tags: text.Tags},
 		{Title: "t", Content: "c", Tags: models.Tags{"a", "b"}},
 	} {
-		edited, err := store.UpdatePost(t.Context(), ada.ID, post.ID, int64(i), text)
+		edited, err := content.New(store).UpdatePost(t.Context(), ada.ID, post.ID, int64(i), text)
 		require.NoError(t, err)
-		read, err := store.PostByID(t.Context(), ada.ID, post.ID)
+		read, err := content.New(store).PostByID(t.Context(), ada.ID, post.ID)
 		require.NoError(t, err)
 		assert.Equal(t, read, edited)
 	}
-	edited, err := store.UpdateComment(t.Context(), ada.ID, comment.ID, 0, models.CommentText{Content: "A comment"})
+	edited, err := content.New(store).UpdateComment(t.Context(), ada.ID, comment.ID, 0,
+		models.CommentText{Content: "A comment"})
 	require.NoError(t, err)
-	read, err := store.CommentByID(t.Context(), ada.ID, comment.ID)
+	read, err := content.New(store).CommentByID(t.Context(), ada.ID, comment.ID)
 	require.NoError(t, err)
 	assert.Equal(t, read, edited)
 }
@@ -83,7 +87,7 @@ func TestUpdate_returnsItsOwnVersion(t *testing.T) {
 			var postVersion, commentVersion int64
 			for i := range 60 {
 				text := fmt.Sprintf("edit %d of editor %d", i, editor)
-				p, err := store.UpdatePost(t.Context(), ada.ID, post.ID, postVersion,
+				p, err := content.New(store).UpdatePost(t.Context(), ada.ID, post.ID, postVersion,
 					models.PostText{Title: "T", Content: text})
 				switch {
 				case models.ErrorCode(err) == models.CodePrecondition:
@@ -93,7 +97,7 @@ func TestUpdate_returnsItsOwnVersion(t *testing.T) {
 					assert.Equal(t, text, p.Content)
 					postVersion++
 				}
-				c, err := store.UpdateComment(t.Context(), ada.ID, comment.ID, commentVersion,
+				c, err := content.New(store).UpdateComment(t.Context(), ada.ID, comment.ID, commentVersion,
 					models.CommentText{Content: text})
 				switch {
 				case models.ErrorCode(err) == models.CodePrecondition:

@@ -9,6 +9,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/moderation"
 )
@@ -38,7 +39,7 @@ func TestExcerpt_followsTheText(t *testing.T) {
 	edited := func(text models.PostText) string {
 		t.Helper()
 		var err error
-		p, err = store.UpdatePost(t.Context(), ada.ID, p.ID, p.Version, text)
+		p, err = content.New(store).UpdatePost(t.Context(), ada.ID, p.ID, p.Version, text)
 		require.NoError(t, err)
 		return excerptNow(t, store, p.ID)
 	}
@@ -53,11 +54,11 @@ func TestExcerpt_followsTheText(t *testing.T) {
 	assert.Equal(t, models.RedactedText, excerptNow(t, store, p.ID))
 
 	p, target = write()
-	require.NoError(t, store.DeletePost(t.Context(), ada.ID, p.ID))
+	require.NoError(t, content.New(store).DeletePost(t.Context(), ada.ID, p.ID))
 	assert.Empty(t, excerptNow(t, store, p.ID))
 	require.NoError(t, moderation.New(store).RedactVersion(t.Context(), mod.ID, target, 0, "While it is deleted."))
 	assert.Empty(t, excerptNow(t, store, p.ID))
-	_, err := store.RestorePost(t.Context(), ada.ID, p.ID)
+	_, err := content.New(store).RestorePost(t.Context(), ada.ID, p.ID)
 	require.NoError(t, err)
 	assert.Equal(t, models.RedactedText, excerptNow(t, store, p.ID))
 
@@ -75,7 +76,7 @@ func TestExcerpt_followsTheText(t *testing.T) {
 	assert.Empty(t, excerptNow(t, store, p.ID))
 
 	bob := newUser(t, store, "bob")
-	ids, err := store.ImportPosts(t.Context(), "dump", "post", []models.ImportedPost{{
+	ids, err := content.New(store).ImportPosts(t.Context(), "dump", "post", []models.ImportedPost{{
 		ExternalID: 1, AuthorID: bob.ID, Text: models.PostText{Title: "T", Content: "imported"},
 		CreatedAt: past, UpdatedAt: past,
 	}})
@@ -94,7 +95,7 @@ func TestWriteExcerpts_makesThoseThatAreMissing(t *testing.T) {
 	defer with.Close()
 	ada := newUser(t, with, "ada")
 	ready, deleted := newPost(t, with, ada), newPost(t, without, ada)
-	require.NoError(t, without.DeletePost(t.Context(), ada.ID, deleted.ID))
+	require.NoError(t, content.New(without).DeletePost(t.Context(), ada.ID, deleted.ID))
 	var missing []*models.Post
 	for range 5 {
 		missing = append(missing, newPost(t, without, ada))
@@ -104,11 +105,11 @@ func TestWriteExcerpts_makesThoseThatAreMissing(t *testing.T) {
 	exec(t, with, "UPDATE posts SET excerpt='by these rules' WHERE id=?", ready.ID)
 	exec(t, with, "UPDATE posts SET updated_at=?", past)
 
-	n, err := without.WriteExcerpts(t.Context(), 2)
+	n, err := content.New(without).WriteExcerpts(t.Context(), 2)
 	require.NoError(t, err)
 	assert.Zero(t, n, "by a store that makes none")
 	for _, want := range []int{2, 2, 1, 0} {
-		n, err := with.WriteExcerpts(t.Context(), 2)
+		n, err := content.New(with).WriteExcerpts(t.Context(), 2)
 		require.NoError(t, err)
 		assert.Equal(t, want, n)
 	}

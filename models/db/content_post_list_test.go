@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
 )
@@ -81,15 +82,15 @@ func TestListPosts_readNoMoreThanThePage(t *testing.T) {
 	t.Parallel()
 	store, author, _ := openOld(t)
 	for _, sort := range []models.PostSort{models.PostsNew, models.PostsHot, models.PostsTop, models.PostsActive} {
-		queries := map[string]db.PostQuery{"all": {}, "author": {AuthorID: author.ID}, "tag": {Tag: "old"}}
+		queries := map[string]content.PostQuery{"all": {}, "author": {AuthorID: author.ID}, "tag": {Tag: "old"}}
 		for name, q := range queries {
 			q.Sort, q.Limit = sort, 21
 			seen := map[int64]bool{}
 			for range 3 {
-				var page db.PostPage
+				var page content.PostPage
 				n := entriesRead(t, store, func() {
 					var err error
-					page, err = store.ListPosts(t.Context(), q)
+					page, err = content.New(store).ListPosts(t.Context(), q)
 					require.NoError(t, err)
 				})
 				require.Len(t, page.Posts, 21)
@@ -110,11 +111,11 @@ func TestListPosts_boundASearch(t *testing.T) {
 	t.Parallel()
 	store, _, words := openOld(t)
 	for _, sort := range []models.PostSort{models.PostsRelevance, models.PostsNew, models.PostsTop} {
-		q := db.PostQuery{Sort: sort, Terms: words, Limit: 101}
-		var page db.PostPage
+		q := content.PostQuery{Sort: sort, Terms: words, Limit: 101}
+		var page content.PostPage
 		n := entriesRead(t, store, func() {
 			var err error
-			page, err = store.ListPosts(t.Context(), q)
+			page, err = content.New(store).ListPosts(t.Context(), q)
 			require.NoError(t, err)
 		})
 		assert.Len(t, page.Posts, 101)
@@ -122,10 +123,10 @@ func TestListPosts_boundASearch(t *testing.T) {
 		assert.LessOrEqual(t, page.Examined, 45_000)
 		assert.Equal(t, sort != models.PostsRelevance, page.Complete, "%s", sort)
 	}
-	q := db.PostQuery{Sort: models.PostsRelevance, Terms: words, Limit: 500}
+	q := content.PostQuery{Sort: models.PostsRelevance, Terms: words, Limit: 500}
 	seen := map[int64]bool{}
 	for {
-		page, err := store.ListPosts(t.Context(), q)
+		page, err := content.New(store).ListPosts(t.Context(), q)
 		require.NoError(t, err)
 		assert.False(t, page.Complete)
 		for _, p := range page.Posts {
@@ -141,7 +142,8 @@ func TestListPosts_boundASearch(t *testing.T) {
 	}
 	assert.Len(t, seen, 2000)
 
-	few, err := store.ListPosts(t.Context(), db.PostQuery{Sort: models.PostsRelevance, Terms: words[:1], Limit: 10})
+	few, err := content.New(store).ListPosts(t.Context(), content.PostQuery{Sort: models.PostsRelevance,
+		Terms: words[:1], Limit: 10})
 	require.NoError(t, err)
 	assert.True(t, few.Complete, "one word is looked up for every post")
 }
@@ -175,16 +177,16 @@ FROM posts
 ORDER BY id`)
 	exec(t, store, "ANALYZE TABLE posts, post_tags, blocks")
 	since := time.Unix(1_500_000_000, 0)
-	for name, q := range map[string]db.PostQuery{
+	for name, q := range map[string]content.PostQuery{
 		"all": {Sort: models.PostsHot}, "of a window": {Sort: models.PostsTop, Since: since},
 		"of a tag":               {Sort: models.PostsActive, Tag: "old"},
 		"of a window with a tag": {Sort: models.PostsTop, Tag: "old", Since: since},
 	} {
 		q.Limit, q.ViewerID = 21, bob.ID
-		var first db.PostPage
+		var first content.PostPage
 		n := entriesRead(t, store, func() {
 			var err error
-			first, err = store.ListPosts(t.Context(), q)
+			first, err = content.New(store).ListPosts(t.Context(), q)
 			require.NoError(t, err, name)
 		})
 		assert.Empty(t, first.Posts, name)
@@ -196,7 +198,7 @@ ORDER BY id`)
 		// An entry is read twice and its author looked up among the blocked; a window is counted.
 		assert.Less(t, n, 4*maxExamined+1000, "%s: rows and entries read", name)
 		q.After = first.Rest
-		second, err := store.ListPosts(t.Context(), q)
+		second, err := content.New(store).ListPosts(t.Context(), q)
 		require.NoError(t, err, name)
 		if assert.Len(t, second.Posts, 1, name) {
 			assert.EqualValues(t, 1, second.Posts[0].ID, name)
@@ -210,7 +212,8 @@ func TestTags_keepWhatTheirPostsAreOrderedBy(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
 	ada, bob := newUser(t, store, "ada"), newUser(t, store, "bob")
-	p, err := store.CreatePost(t.Context(), ada, models.PostText{Title: "T", Content: "C", Tags: models.Tags{"a", "b"}})
+	p, err := content.New(store).CreatePost(t.Context(), ada, models.PostText{Title: "T", Content: "C",
+		Tags: models.Tags{"a", "b"}})
 	require.NoError(t, err)
 	stale := func() int64 {
 		tally, there, err := likes.New(store).TallyOf(t.Context(), postTarget(p))
@@ -242,12 +245,12 @@ func TestTags_keepWhatTheirPostsAreOrderedBy(t *testing.T) {
 	check("a recount", likes.New(store).Recount(t.Context(), postTarget(p)))
 	c := newComment(t, store, bob, p, nil)
 	check("a comment", nil)
-	check("a deleted comment", store.DeleteComment(t.Context(), c))
-	_, err = store.UpdatePost(t.Context(), ada.ID, p.ID, p.Version,
+	check("a deleted comment", content.New(store).DeleteComment(t.Context(), c))
+	_, err = content.New(store).UpdatePost(t.Context(), ada.ID, p.ID, p.Version,
 		models.PostText{Title: "T", Content: "C2", Tags: models.Tags{"b", "c"}})
 	check("an edit", err)
-	check("a deletion", store.DeletePost(t.Context(), ada.ID, p.ID))
-	_, err = store.RestorePost(t.Context(), ada.ID, p.ID)
+	check("a deletion", content.New(store).DeletePost(t.Context(), ada.ID, p.ID))
+	_, err = content.New(store).RestorePost(t.Context(), ada.ID, p.ID)
 	check("a restoration", err)
 	exec("UPDATE post_tags SET status=2 WHERE post_id=?", p.ID)
 	exec("UPDATE tags SET posts_count=0")

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/reader"
 )
@@ -22,22 +23,22 @@ func TestPostsByID_readsThesePosts(t *testing.T) {
 	var ids []int64
 	for i := range 5 * atOnce {
 		text := models.PostText{Title: fmt.Sprintf("Post %d", i), Content: "Text", Tags: models.Tags{"a", "b"}}
-		p, err := store.CreatePost(t.Context(), ada, text)
+		p, err := content.New(store).CreatePost(t.Context(), ada, text)
 		require.NoError(t, err)
 		if i%5 == 0 {
 			ids = append(ids, p.ID)
 		}
 	}
-	require.NoError(t, store.DeletePost(t.Context(), ada.ID, ids[1]))
-	_, err := store.PostsByID(t.Context(), ids) // opens the tables
+	require.NoError(t, content.New(store).DeletePost(t.Context(), ada.ID, ids[1]))
+	_, err := content.New(store).PostsByID(t.Context(), ids) // opens the tables
 	require.NoError(t, err)
 	before := rowsRead(t, store)
-	posts, err := store.PostsByID(t.Context(), append([]int64{1 << 40}, ids...))
+	posts, err := content.New(store).PostsByID(t.Context(), append([]int64{1 << 40}, ids...))
 	require.NoError(t, err)
 	assert.Less(t, rowsRead(t, store)-before, 16*atOnce) // with the author, and two rows for each tag
 	assert.Len(t, posts, len(ids)-1)
 	for id, p := range posts {
-		alone, err := store.PostByID(t.Context(), 0, id)
+		alone, err := content.New(store).PostByID(t.Context(), 0, id)
 		require.NoError(t, err)
 		assert.Equal(t, alone, p)
 	}

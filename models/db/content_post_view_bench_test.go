@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
-	"likewise/models/db"
+	"likewise/models/content"
 )
 
 // BenchmarkViews measures pages of twenty posts in each view, for texts of several lengths. The two are read by turns;
@@ -26,17 +26,17 @@ func BenchmarkViews(b *testing.B) {
 			}
 			exec(b, store, "UPDATE posts SET content=REPEAT('All the words of a post. ',? DIV 25)", length)
 			exec(b, store, "UPDATE posts SET excerpt=LEFT(content,?)", models.MaxExcerpt)
-			read := func(view db.PostView) time.Duration {
+			read := func(view content.PostView) time.Duration {
 				started := time.Now()
-				q := db.PostQuery{View: view, Sort: models.PostsNew, Limit: 21}
-				page, err := store.ListPosts(b.Context(), q)
+				q := content.PostQuery{View: view, Sort: models.PostsNew, Limit: 21}
+				page, err := content.New(store).ListPosts(b.Context(), q)
 				require.NoError(b, err)
 				require.Len(b, page.Posts, 21)
 				return time.Since(started)
 			}
-			times := map[db.PostView][]time.Duration{}
+			times := map[content.PostView][]time.Duration{}
 			for range b.N {
-				for _, view := range []db.PostView{db.ViewSummary, db.ViewFull} {
+				for _, view := range []content.PostView{content.ViewSummary, content.ViewFull} {
 					times[view] = append(times[view], read(view))
 				}
 			}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/moderation"
 )
@@ -23,8 +24,8 @@ func TestLastCommenter_isTheAuthorOfTheLatestVisibleComment(t *testing.T) {
 	newComment(t, store, cy, newPost(t, store, ada), nil)
 	seen := func(viewer models.Author) (username string) {
 		t.Helper()
-		page, err := store.ListPosts(t.Context(), db.PostQuery{
-			ViewerID: viewer.ID, View: db.ViewSummary, Sort: models.PostsNew, Limit: 10,
+		page, err := content.New(store).ListPosts(t.Context(), content.PostQuery{
+			ViewerID: viewer.ID, View: content.ViewSummary, Sort: models.PostsNew, Limit: 10,
 		})
 		require.NoError(t, err)
 		require.Len(t, page.Posts, 2)
@@ -48,9 +49,9 @@ func TestLastCommenter_isTheAuthorOfTheLatestVisibleComment(t *testing.T) {
 	assert.Equal(t, "bob", seen(none))
 	require.NoError(t, moderation.New(store).ReinstateContent(t.Context(), mod.ID, target, "Not spam."))
 	assert.Equal(t, "cy", seen(none))
-	require.NoError(t, store.DeleteComment(t.Context(), latest))
-	require.NoError(t, store.DeleteComment(t.Context(), reply))
+	require.NoError(t, content.New(store).DeleteComment(t.Context(), latest))
+	require.NoError(t, content.New(store).DeleteComment(t.Context(), reply))
 	assert.Equal(t, "ada", seen(none))
-	require.NoError(t, store.DeleteComment(t.Context(), first))
+	require.NoError(t, content.New(store).DeleteComment(t.Context(), first))
 	assert.Empty(t, seen(none))
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
 	"likewise/models/search"
@@ -19,14 +20,14 @@ func TestRevisions_keepWhatAnEditReplaces(t *testing.T) {
 	now := past
 	store := openWith(t, db.Options{Now: func() time.Time { return now }})
 	ada, mod := newUser(t, store, "ada"), newUser(t, store, "mod")
-	p, err := store.CreatePost(t.Context(), ada,
+	p, err := content.New(store).CreatePost(t.Context(), ada,
 		models.PostText{Title: "T0", Content: "C0", Tags: models.Tags{"a", "b"}})
 	require.NoError(t, err)
 	want := []string{"0 ada T0 C0 [a b] " + now.Format(time.TimeOnly)}
 	for i, editor := range []models.Author{ada, mod, ada, mod} {
 		now = now.Add(time.Hour)
 		tags := models.Tags{fmt.Sprint("t", i)}
-		_, err := store.UpdatePost(t.Context(), editor.ID, p.ID, int64(i), models.PostText{
+		_, err := content.New(store).UpdatePost(t.Context(), editor.ID, p.ID, int64(i), models.PostText{
 			Title: fmt.Sprint("T", i+1), Content: fmt.Sprint("C", i+1), Tags: tags})
 		require.NoError(t, err)
 		want = append(want,
@@ -41,11 +42,12 @@ func TestRevisions_keepWhatAnEditReplaces(t *testing.T) {
 	for limit := 1; limit <= 6; limit++ {
 		var got []string
 		for before := int64(0); ; {
-			page, err := store.ListRevisions(t.Context(),
-				db.RevisionQuery{Target: target, Before: before, Limit: limit})
+			page, err := content.New(store).ListRevisions(t.Context(),
+				content.RevisionQuery{Target: target, Before: before, Limit: limit})
 			require.NoError(t, err)
 			for _, light := range page {
-				r, err := store.RevisionOf(t.Context(), db.RevisionQuery{Target: target}, light.Version)
+				r, err := content.New(store).RevisionOf(t.Context(), content.RevisionQuery{Target: target},
+					light.Version)
 				require.NoError(t, err)
 				assert.Empty(t, light.Content)
 				assert.EqualValues(t, len(r.Content), light.Size)
@@ -68,13 +70,13 @@ func TestRevisions_keepWhatAnEditReplaces(t *testing.T) {
 		}
 		assert.Equal(t, want, got, "by %d", limit)
 	}
-	require.NoError(t, store.DeletePost(t.Context(), 0, p.ID))
-	_, err = store.ListRevisions(t.Context(), db.RevisionQuery{Target: target, Limit: 10})
+	require.NoError(t, content.New(store).DeletePost(t.Context(), 0, p.ID))
+	_, err = content.New(store).ListRevisions(t.Context(), content.RevisionQuery{Target: target, Limit: 10})
 	assert.Equal(t, models.CodeNotFound, models.ErrorCode(err))
-	_, err = store.RevisionOf(t.Context(), db.RevisionQuery{Target: target}, 0)
+	_, err = content.New(store).RevisionOf(t.Context(), content.RevisionQuery{Target: target}, 0)
 	assert.Equal(t, models.CodeNotFound, models.ErrorCode(err))
-	_, err = store.ListRevisions(t.Context(),
-		db.RevisionQuery{Target: models.Target{Kind: models.KindPost, ID: 999}, Limit: 10})
+	_, err = content.New(store).ListRevisions(t.Context(),
+		content.RevisionQuery{Target: models.Target{Kind: models.KindPost, ID: 999}, Limit: 10})
 	assert.Equal(t, models.CodeNotFound, models.ErrorCode(err))
 }
 
@@ -84,7 +86,7 @@ func TestRestorePost(t *testing.T) {
 	store := openWith(t, db.Options{Now: func() time.Time { return now }})
 	ada, bob := newUser(t, store, "ada"), newUser(t, store, "bob")
 	restore := func(as models.Author, p *models.Post) models.Code {
-		got, err := store.RestorePost(t.Context(), as.ID, p.ID)
+		got, err := content.New(store).RestorePost(t.Context(), as.ID, p.ID)
 		if err != nil {
 			return models.ErrorCode(err)
 		}
@@ -95,7 +97,7 @@ func TestRestorePost(t *testing.T) {
 	deleted := func(by models.Author, ago time.Duration) *models.Post {
 		p := tagged(t, store, ada, "go")
 		now = now.Add(-ago)
-		require.NoError(t, store.DeletePost(t.Context(), by.ID, p.ID))
+		require.NoError(t, content.New(store).DeletePost(t.Context(), by.ID, p.ID))
 		now = now.Add(ago)
 		return p
 	}
@@ -109,11 +111,11 @@ func TestRestorePost(t *testing.T) {
 		"deleted before anybody kept when and by whom")
 	assert.Equal(t, models.CodeNotFound, restore(ada, &models.Post{ID: 999}))
 	assert.Equal(t, 1, count(t, store, "SELECT posts_count FROM tags WHERE name='go'"))
-	page, err := store.ListPosts(t.Context(),
-		db.PostQuery{Sort: models.PostsRelevance, Terms: search.QueryTerms("text"), Limit: 10})
+	page, err := content.New(store).ListPosts(t.Context(),
+		content.PostQuery{Sort: models.PostsRelevance, Terms: search.QueryTerms("text"), Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, page.Posts, 1, "a search finds what is restored and nothing that is deleted")
 	assert.Equal(t, own.ID, page.Posts[0].ID)
-	require.NoError(t, store.DeletePost(t.Context(), ada.ID, own.ID))
+	require.NoError(t, content.New(store).DeletePost(t.Context(), ada.ID, own.ID))
 	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM post_terms"))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 )
 
@@ -29,7 +30,7 @@ const wrongTags = `
 
 func tagged(t testing.TB, store *db.DB, author models.Author, tags ...string) *models.Post {
 	t.Helper()
-	p, err := store.CreatePost(t.Context(), author,
+	p, err := content.New(store).CreatePost(t.Context(), author,
 		models.PostText{Title: "A post", Content: "with text", Tags: models.NormalTags(tags)})
 	require.NoError(t, err)
 	return p
@@ -64,23 +65,24 @@ func TestTags_countsHoldAtEveryCommit(t *testing.T) {
 		writing.Go(func() {
 			r := rand.New(rand.NewPCG(7, uint64(writer)))
 			for range 12 {
-				p, err := store.CreatePost(t.Context(), ada, models.PostText{Title: "T", Content: "C", Tags: some(r)})
+				p, err := content.New(store).CreatePost(t.Context(), ada, models.PostText{Title: "T", Content: "C",
+					Tags: some(r)})
 				if !assert.NoError(t, err) {
 					return
 				}
-				_, err = store.UpdatePost(t.Context(), ada.ID, p.ID, 0,
+				_, err = content.New(store).UpdatePost(t.Context(), ada.ID, p.ID, 0,
 					models.PostText{Title: "T", Content: "C", Tags: some(r)})
 				assert.NoError(t, err)
 				// Two deletions at once, of which one finds it gone.
 				errs := make([]error, 2)
 				var both sync.WaitGroup
 				for i := range errs {
-					both.Go(func() { errs[i] = store.DeletePost(t.Context(), ada.ID, p.ID) })
+					both.Go(func() { errs[i] = content.New(store).DeletePost(t.Context(), ada.ID, p.ID) })
 				}
 				both.Wait()
 				assert.NotEqual(t, errs[0] == nil, errs[1] == nil, "%v", errs)
 				if r.IntN(2) == 0 {
-					_, err = store.RestorePost(t.Context(), ada.ID, p.ID)
+					_, err = content.New(store).RestorePost(t.Context(), ada.ID, p.ID)
 					assert.NoError(t, err)
 				}
 			}
@@ -100,7 +102,7 @@ func TestTags_countsHoldAtEveryCommit(t *testing.T) {
 		SELECT COUNT(*)
 		FROM posts p
 		WHERE (status=1)<>EXISTS (SELECT 1 FROM post_terms t WHERE t.post_id=p.id)`))
-	n, err := store.IndexPosts(t.Context(), 10)
+	n, err := content.New(store).IndexPosts(t.Context(), 10)
 	require.NoError(t, err)
 	assert.Zero(t, n, "the writer of a post indexes it")
 }
@@ -115,7 +117,7 @@ func TestListTags(t *testing.T) {
 		}
 	}
 	gone := tagged(t, store, ada, "unused")
-	require.NoError(t, store.DeletePost(t.Context(), ada.ID, gone.ID))
+	require.NoError(t, content.New(store).DeletePost(t.Context(), ada.ID, gone.ID))
 	for _, list := range []struct {
 		sort   models.TagSort
 		prefix string
@@ -132,7 +134,7 @@ func TestListTags(t *testing.T) {
 		for limit := 1; limit <= 9; limit++ {
 			got, after := "", (*models.ListKey)(nil)
 			for {
-				tags, _, err := store.ListTags(t.Context(),
+				tags, _, err := content.New(store).ListTags(t.Context(),
 					models.TagQuery{Sort: list.sort, Prefix: list.prefix, After: after, Limit: limit})
 				require.NoError(t, err)
 				for _, tag := range tags {
@@ -186,7 +188,7 @@ FROM numbers`)
 				var rest *models.ListKey
 				n := entriesRead(t, store, func() {
 					var err error
-					tags, rest, err = store.ListTags(t.Context(), q)
+					tags, rest, err = content.New(store).ListTags(t.Context(), q)
 					require.NoError(t, err)
 				})
 				assert.Less(t, n, 3*maxPassed, "%v: rows and entries read", list)
@@ -216,7 +218,7 @@ func TestTags_areWhatTheyLookLike(t *testing.T) {
 	names := []string{"resume", "résumé", "strasse", "straße", "o", "ö", "ø", "は", "ば", "ハ", "1", "１"}
 	for _, name := range names {
 		p := tagged(t, store, ada, name)
-		got, err := store.PostByID(t.Context(), 0, p.ID)
+		got, err := content.New(store).PostByID(t.Context(), 0, p.ID)
 		require.NoError(t, err)
 		assert.Equal(t, models.Tags{name}, got.Tags)
 	}
@@ -230,7 +232,8 @@ func TestTags_haveOneSpelling(t *testing.T) {
 	assert.Equal(t, models.Tags{"go", "c++", "量子", "café"},
 		models.NormalTags([]string{" Go", "GO", "c++", "量子", "Cafe\u0301", "café"}))
 	for _, name := range []string{
-		"go", "c++", "c#", ".net", "node.js", "r", "c-sharp", "量子计算", "हिन्दी", "x86-64", "1", strings.Repeat("é", 30),
+		"go", "c++", "c#", ".net", "node.js", "r", "c-sharp", "量子计算", "हिन्दी", "x86-64", "1", strings.Repeat("é",
+			30),
 	} {
 		assert.True(t, models.ValidTag(name), name)
 		assert.True(t, models.ValidTagPrefix(name), name)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
-	"likewise/models/db"
+	"likewise/models/content"
 )
 
 // BenchmarkComments reads pages of 100 of 10,000 siblings with four replies each, the first one and one behind 9,000,
@@ -40,8 +40,8 @@ func BenchmarkComments(b *testing.B) {
 	exec(b, store, "ANALYZE TABLE comments")
 	for _, sort := range []models.CommentSort{models.CommentsOld, models.CommentsNew, models.CommentsTop} {
 		page := func(after *models.ListKey) []models.Comment {
-			list, _, err := store.ListComments(b.Context(),
-				db.CommentQuery{ViewerID: ada.ID, PostID: post.ID, Sort: sort, After: after, Limit: 100})
+			list, _, err := content.New(store).ListComments(b.Context(),
+				content.CommentQuery{ViewerID: ada.ID, PostID: post.ID, Sort: sort, After: after, Limit: 100})
 			require.NoError(b, err)
 			return list
 		}
@@ -62,7 +62,7 @@ func BenchmarkComments(b *testing.B) {
 					list := page(after)
 					took[i] += time.Since(start)
 					start = time.Now()
-					require.NoError(b, store.FirstReplies(b.Context(), ada.ID, list, 3))
+					require.NoError(b, content.New(store).FirstReplies(b.Context(), ada.ID, list, 3))
 					replies[i] += time.Since(start)
 					if len(list) != 100 || len(list[99].Replies) != 3 || !list[99].More {
 						b.Fatalf("%d comments with %d replies", len(list), len(list[99].Replies))
@@ -79,7 +79,7 @@ func BenchmarkComments(b *testing.B) {
 	for _, limit := range []int{100, 500} {
 		b.Run(fmt.Sprintf("thread/%d", limit), func(b *testing.B) {
 			for b.Loop() {
-				if _, _, err := store.Thread(
+				if _, _, err := content.New(store).Thread(
 					b.Context(),
 					models.ThreadQuery{
 						ViewerID: ada.ID,

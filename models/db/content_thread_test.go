@@ -10,7 +10,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
-	"likewise/models/db"
+	"likewise/models/content"
 )
 
 // The first replies of many comments that have few are one range of an index. If more are hidden than the comments
@@ -41,10 +41,11 @@ func TestFirstReplies_ofFewAndOfMany(t *testing.T) {
 	}
 	write(rows)
 	read := func(each int) (ids []int64, more []bool, selects int) {
-		list, _, err := store.ListComments(t.Context(), db.CommentQuery{PostID: post.ID, Limit: parents})
+		list, _, err := content.New(store).ListComments(t.Context(), content.CommentQuery{PostID: post.ID,
+			Limit: parents})
 		require.NoError(t, err)
 		log.selects()
-		require.NoError(t, store.FirstReplies(t.Context(), 0, list, each))
+		require.NoError(t, content.New(store).FirstReplies(t.Context(), 0, list, each))
 		for _, query := range log.selects() {
 			selects += 1 + strings.Count(query, "UNION ALL")
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
 	"likewise/models/stock"
@@ -88,7 +89,7 @@ func TestDropGate_readsSettingsAndLiveClaims(t *testing.T) {
 	for state := models.StateReturned; state <= models.StateVoided; state++ {
 		insertClaim(t, store, one, 10+int64(state), 110+int64(state), state)
 	}
-	require.NoError(t, store.DeletePost(t.Context(), 0, hidden.ID))
+	require.NoError(t, content.New(store).DeletePost(t.Context(), 0, hidden.ID))
 	ids := []int64{one, empty, other, 999}
 	drops, err := stock.New(store).DropGate(t.Context(), ids, 2)
 	require.NoError(t, err)
@@ -143,7 +144,7 @@ func TestConfirmWithin_ofADropWhosePostIsDeleted(t *testing.T) {
 	t.Parallel()
 	l := newClaimSite(t, 1)
 	d := l.drop(models.DropSettings{Stock: 3, ConfirmWithin: 60})
-	require.NoError(t, l.store.DeletePost(t.Context(), 0, l.post.ID))
+	require.NoError(t, content.New(l.store).DeletePost(t.Context(), 0, l.post.ID))
 	seconds, err := stock.New(l.store).ConfirmWithin(t.Context(), d.ID)
 	require.NoError(t, err)
 	assert.EqualValues(t, 60, seconds)

@@ -42,7 +42,8 @@ func TestReserveSlots_neverOverlap(t *testing.T) {
 		reserving.Go(func() {
 			last := int64(-1)
 			for i := range int64(10) {
-				first, err := store.ReserveSlots(t.Context(), (9-i)*worker, 5) // most are below what is reserved
+				// most are below what is reserved
+				first, err := store.ReserveSlots(t.Context(), (9-i)*worker, 5)
 				if !assert.NoError(t, err) || !assert.Greater(t, first, last) {
 					return
 				}

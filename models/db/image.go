@@ -473,10 +473,10 @@ func UserSubject(id int64) ImageSubject { return ImageSubject{subjectUser, id} }
 // TargetSubject returns a post or comment, whose text shows images.
 func TargetSubject(t models.Target) ImageSubject { return ImageSubject{string(t.Kind), t.ID} }
 
-// addImageUses records that a further version of a subject's text uses images. The caller holds the subject's row, and
+// AddImageUses records that a further version of a subject's text uses images. The caller holds the subject's row, and
 // locks only tags and events afterwards. An image that belongs to none of the owners is passed over: a text of another
 // user may name its address, but does not keep it. So are images that do not exist.
-func addImageUses(tx *Tx, subject ImageSubject, owners []int64, texts ...string) error {
+func AddImageUses(tx *Tx, subject ImageSubject, owners []int64, texts ...string) error {
 	names := imageNames(texts...)
 	if len(names) == 0 {
 		return nil
@@ -614,23 +614,4 @@ func without(ids, others []int64) []int64 {
 		delete(set, id)
 	}
 	return slices.Sorted(maps.Keys(set))
-}
-
-// EraseImagesOf erases the images that only erased texts of a target used. What is left of its texts is in its row and
-// in its versions.
-func EraseImagesOf(tx *Tx, target models.Target) error {
-	table := RevisionTables[target.Kind]
-	query := `
-		SELECT content
-		FROM ` + TargetTables[target.Kind].Targets + `
-		WHERE id=?
-		UNION ALL
-		SELECT content
-		FROM ` + table.Name + `
-		WHERE ` + table.ID + `=?`
-	var texts []string
-	if err := tx.Raw(query, target.ID, target.ID).Scan(&texts).Error; err != nil {
-		return err
-	}
-	return EraseImageUses(tx, TargetSubject(target), texts...)
 }

@@ -14,6 +14,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
 )
@@ -320,7 +321,7 @@ func TestApplyLikes_passesOverAVanishedTarget(t *testing.T) {
 func TestApplyLikes_appliesLikesOfADeletedPost(t *testing.T) {
 	t.Parallel()
 	l := newLog(t)
-	require.NoError(t, l.store.DeletePost(t.Context(), 0, l.target.ID))
+	require.NoError(t, content.New(l.store).DeletePost(t.Context(), 0, l.target.ID))
 	l.apply(l.at(1, 1, 7, true))
 	assert.Equal(t, []int64{7}, l.likers(), "it was acknowledged before the deletion, and a restored post shows it")
 }
@@ -402,7 +403,7 @@ func TestApplyLikes_reportsBadData(t *testing.T) {
 func TestApplyLikes_movesNeitherVersionNorUpdatedAt(t *testing.T) {
 	t.Parallel()
 	l := newLog(t)
-	post, err := l.store.PostByID(t.Context(), 0, l.target.ID)
+	post, err := content.New(l.store).PostByID(t.Context(), 0, l.target.ID)
 	require.NoError(t, err)
 	comment := newComment(t, l.store, post.Author, post, nil)
 	_, err = l.store.Pool().ExecContext(t.Context(), "UPDATE posts SET updated_at=?", past)

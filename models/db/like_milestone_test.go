@@ -12,6 +12,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/privacy"
 )
 
@@ -59,7 +60,7 @@ func TestMilestones_notifyOncePerTarget(t *testing.T) {
 func TestMilestones_ofComments(t *testing.T) {
 	t.Parallel()
 	l, notified := milestonesOf(t)
-	post, err := l.store.PostByID(t.Context(), 0, l.target.ID)
+	post, err := content.New(l.store).PostByID(t.Context(), 0, l.target.ID)
 	require.NoError(t, err)
 	comment := newComment(t, l.store, post.Author, post, nil)
 	target := models.Target{Kind: models.KindComment, ID: comment.ID}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
 )
@@ -198,7 +199,7 @@ func TestStartLikes_directProcessesFinishNothingOnAGatedSite(t *testing.T) {
 	post := newPost(t, store, ada)
 	_, err := likes.New(store).SetLike(t.Context(), postTarget(post), ada.ID, true)
 	require.NoError(t, err)
-	require.NoError(t, store.DeletePost(t.Context(), ada.ID, post.ID))
+	require.NoError(t, content.New(store).DeletePost(t.Context(), ada.ID, post.ID))
 	void := likes.LikeVoid{UserID: ada.ID, RequestedBy: mod.ID, Reason: "Bought likes."}
 	require.NoError(t, likes.New(store).VoidLikes(t.Context(), &void))
 	closings, err := likes.New(store).OpenClosings(t.Context(), 0, 10)

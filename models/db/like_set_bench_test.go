@@ -5,6 +5,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/likes"
 )
 
@@ -43,7 +44,7 @@ func BenchmarkApplyLikes(b *testing.B) {
 				testkit.AddUsers(b, store.Pool(), 1, batch)
 				ids := make([]int64, c.targets)
 				for i := range ids {
-					post, err := store.CreatePost(b.Context(), author,
+					post, err := content.New(store).CreatePost(b.Context(), author,
 						models.PostText{Title: "A post", Content: "with text", Tags: c.tags})
 					if err != nil {
 						b.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/webhooks"
 )
@@ -82,7 +83,7 @@ func newUser(t testing.TB, store *db.DB, name string) models.Author {
 
 func newPost(t testing.TB, store *db.DB, author models.Author) *models.Post {
 	t.Helper()
-	p, err := store.CreatePost(t.Context(), author, models.PostText{Title: "A post", Content: "with text"})
+	p, err := content.New(store).CreatePost(t.Context(), author, models.PostText{Title: "A post", Content: "with text"})
 	require.NoError(t, err)
 	return p
 }
@@ -94,7 +95,8 @@ func newComment(t testing.TB, store *db.DB, author models.Author, post *models.P
 	if parent != nil {
 		parentID = &parent.ID
 	}
-	c, err := store.CreateComment(t.Context(), author, post.ID, parentID, models.CommentText{Content: "a comment"})
+	c, err := content.New(store).CreateComment(t.Context(), author, post.ID, parentID,
+		models.CommentText{Content: "a comment"})
 	require.NoError(t, err)
 	return c
 }

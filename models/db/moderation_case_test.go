@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/moderation"
 )
@@ -112,7 +113,7 @@ func TestReports_areOnePerUserAndTargetAndResolvedOnce(t *testing.T) {
 		)
 	}
 	exactCounts(t, store)
-	require.Error(t, must1(store.PostByID(ctx, 0, p.ID)), "it is removed")
+	require.Error(t, must1(content.New(store).PostByID(ctx, 0, p.ID)), "it is removed")
 	assert.Len(t, must(moderation.New(store).ReportCases(ctx, models.CasesResolved, 0, 10)), 1)
 	for _, r := range reporters {
 		told, _, err := store.Notifications(ctx, r.ID, false, 0, 10)

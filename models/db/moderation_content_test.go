@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
 	"likewise/models/moderation"
@@ -69,7 +70,7 @@ func TestModeration_deletionsAndRestorationsCountExactly(t *testing.T) {
 	store := openStore(t)
 	ctx := t.Context()
 	ada, mod, mod2 := newUser(t, store, "ada"), newModerator(t, store, "mod"), newModerator(t, store, "mod2")
-	p, err := store.CreatePost(
+	p, err := content.New(store).CreatePost(
 		ctx,
 		ada,
 		models.PostText{Title: "A post", Content: "with text", Tags: models.Tags{"go"}},
@@ -89,7 +90,7 @@ func TestModeration_deletionsAndRestorationsCountExactly(t *testing.T) {
 		"under a deleted post and parent",
 	)
 	exactCounts(t, store)
-	_, err = store.RestorePost(ctx, ada.ID, p.ID)
+	_, err = content.New(store).RestorePost(ctx, ada.ID, p.ID)
 	assert.Equal(t, models.CodeForbidden, models.ErrorCode(err), "an author does not undo a moderator's deletion")
 	require.NoError(t, moderation.New(store).ReinstateContent(ctx, mod.ID, postTarget(p), "It was a mistake."))
 	require.NoError(t, moderation.New(store).ReinstateContent(ctx, mod.ID, commentTarget(top), "It was a mistake."))
@@ -105,9 +106,9 @@ func TestModeration_deletionsAndRestorationsCountExactly(t *testing.T) {
 	)
 
 	// What its author deleted is the moderator's from then on.
-	require.NoError(t, store.DeletePost(ctx, ada.ID, p.ID))
+	require.NoError(t, content.New(store).DeletePost(ctx, ada.ID, p.ID))
 	require.NoError(t, moderation.New(store).RemoveContent(ctx, mod.ID, postTarget(p), "Spam."))
-	_, err = store.RestorePost(ctx, ada.ID, p.ID)
+	_, err = content.New(store).RestorePost(ctx, ada.ID, p.ID)
 	assert.Equal(t, models.CodeForbidden, models.ErrorCode(err))
 	acts := count(t, store, "SELECT COUNT(*) FROM moderation_log")
 	require.NoError(t, moderation.New(store).RemoveContent(ctx, mod2.ID, postTarget(p), "Again."))
@@ -142,9 +143,10 @@ func TestModeration_isExactAmongWriters(t *testing.T) {
 				case 1:
 					err = moderation.New(store).ReinstateContent(ctx, mod.ID, commentTarget(c), "No spam.")
 				case 2:
-					err = store.DeleteComment(ctx, c)
+					err = content.New(store).DeleteComment(ctx, c)
 				default:
-					_, err = store.CreateComment(ctx, ada, p.ID, &c.ID, models.CommentText{Content: "a reply"})
+					_, err = content.New(store).CreateComment(ctx, ada, p.ID, &c.ID,
+						models.CommentText{Content: "a reply"})
 				}
 				if err != nil && models.ErrorCode(err) != models.CodeNotFound {
 					t.Errorf("%v", err)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/moderation"
 	"likewise/models/privacy"
@@ -23,7 +24,7 @@ func spammer(t *testing.T, store *db.DB, posts, comments int) (models.Author, *m
 	var last *models.Post
 	for i := range posts {
 		var err error
-		last, err = store.CreatePost(
+		last, err = content.New(store).CreatePost(
 			t.Context(),
 			eve,
 			models.PostText{Title: "Buy", Content: fmt.Sprint("now ", i), Tags: models.Tags{"spam"}},
@@ -108,10 +109,11 @@ func TestOperation_deletesAllAndIsUndoneExactly(t *testing.T) {
 	eve, other := spammer(t, store, 45, 230)
 	mod := newModerator(t, store, "mod")
 	// Earlier deletions do not belong to the operation.
-	found, err := store.ListPosts(ctx, db.PostQuery{Sort: models.PostsNew, AuthorID: eve.ID, Limit: 100})
+	found, err := content.New(store).ListPosts(ctx, content.PostQuery{Sort: models.PostsNew, AuthorID: eve.ID,
+		Limit: 100})
 	require.NoError(t, err)
 	posts := found.Posts
-	require.NoError(t, store.DeletePost(ctx, eve.ID, posts[0].ID))
+	require.NoError(t, content.New(store).DeletePost(ctx, eve.ID, posts[0].ID))
 	require.NoError(t, moderation.New(store).RemoveContent(ctx, mod.ID, postTarget(&posts[1]), "Spam."))
 	before := contentOf(t, store)
 
@@ -134,8 +136,8 @@ func TestOperation_deletesAllAndIsUndoneExactly(t *testing.T) {
 	assert.Equal(t, [2]int64{43, 230}, [2]int64{o.PostsDeleted, o.CommentsDeleted})
 	assert.NotNil(t, o.FinishedAt)
 	assert.Empty(t, must(moderation.New(store).OpenOperations(ctx, 10)))
-	require.Error(t, must1(store.PostByID(ctx, 0, posts[5].ID)))
-	require.NoError(t, must1(store.PostByID(ctx, 0, other.ID)))
+	require.Error(t, must1(content.New(store).PostByID(ctx, 0, posts[5].ID)))
+	require.NoError(t, must1(content.New(store).PostByID(ctx, 0, other.ID)))
 
 	_, err = store.Pool().ExecContext(ctx, "DELETE FROM posts WHERE id=?", late.ID)
 	require.NoError(t, err)
@@ -263,7 +265,7 @@ func TestOperation_leavesDeletionsOfModerators(t *testing.T) {
 				WHERE status=2 AND operation_id IS NULL AND delete_reason='Illegal.' AND deleted_by=? AND id IN (?,?)`,
 			mod2.ID, kept.ID, judged.ID))
 	assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM comments WHERE status=2 AND id=?", comment.ID))
-	require.NoError(t, must1(store.PostByID(ctx, 0, plain.ID)))
+	require.NoError(t, must1(content.New(store).PostByID(ctx, 0, plain.ID)))
 	exactCounts(t, store)
 }
 
@@ -274,16 +276,16 @@ func TestOperation_keepsEarlierDeletions(t *testing.T) {
 	ctx := t.Context()
 	eve, mod := newUser(t, store, "eve"), newModerator(t, store, "mod")
 	p := newPost(t, store, eve)
-	require.NoError(t, store.DeletePost(ctx, eve.ID, p.ID))
+	require.NoError(t, content.New(store).DeletePost(ctx, eve.ID, p.ID))
 	o := must(moderation.New(store).RemoveAll(ctx, mod.ID, eve.ID, "All spam."))
-	forbidden(t, must1(store.RestorePost(ctx, eve.ID, p.ID)), "while it is at work")
+	forbidden(t, must1(content.New(store).RestorePost(ctx, eve.ID, p.ID)), "while it is at work")
 	finish(t, store, o.ID)
-	forbidden(t, must1(store.RestorePost(ctx, eve.ID, p.ID)), "when it is done")
+	forbidden(t, must1(content.New(store).RestorePost(ctx, eve.ID, p.ID)), "when it is done")
 	later := newPost(t, store, eve)
-	require.NoError(t, store.DeletePost(ctx, eve.ID, later.ID))
-	require.NoError(t, must1(store.RestorePost(ctx, eve.ID, later.ID)), "it is not about what came later")
+	require.NoError(t, content.New(store).DeletePost(ctx, eve.ID, later.ID))
+	require.NoError(t, must1(content.New(store).RestorePost(ctx, eve.ID, later.ID)), "it is not about what came later")
 	must(moderation.New(store).UndoOperation(ctx, mod.ID, o.ID, "No spam."))
 	finish(t, store, o.ID)
-	require.NoError(t, must1(store.RestorePost(ctx, eve.ID, p.ID)))
+	require.NoError(t, must1(content.New(store).RestorePost(ctx, eve.ID, p.ID)))
 	exactCounts(t, store)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
 	"likewise/models/moderation"
@@ -17,19 +18,20 @@ import (
 )
 
 // edit writes the next version of a post or comment.
-func edit(t *testing.T, store *db.DB, target models.Target, editor, version int64, content string) {
+func edit(t *testing.T, store *db.DB, target models.Target, editor, version int64, body string) {
 	t.Helper()
 	var err error
 	if target.Kind == models.KindPost {
-		_, err = store.UpdatePost(
+		_, err = content.New(store).UpdatePost(
 			t.Context(),
 			editor,
 			target.ID,
 			version,
-			models.PostText{Title: "T", Content: content},
+			models.PostText{Title: "T", Content: body},
 		)
 	} else {
-		_, err = store.UpdateComment(t.Context(), editor, target.ID, version, models.CommentText{Content: content})
+		_, err = content.New(store).UpdateComment(t.Context(), editor, target.ID, version,
+			models.CommentText{Content: body})
 	}
 	require.NoError(t, err)
 }
@@ -39,9 +41,9 @@ func versions(t *testing.T, store *db.DB, target models.Target) []int64 {
 	t.Helper()
 	var list []int64
 	for before := int64(0); ; {
-		page, err := store.ListRevisions(
+		page, err := content.New(store).ListRevisions(
 			t.Context(),
-			db.RevisionQuery{Target: target, Deleted: true, Before: before, Limit: 100},
+			content.RevisionQuery{Target: target, Deleted: true, Before: before, Limit: 100},
 		)
 		require.NoError(t, err)
 		for _, r := range page {
@@ -60,11 +62,12 @@ func eachTarget(t *testing.T, test func(t *testing.T, store *db.DB, ada models.A
 		t.Run(string(kind), func(t *testing.T) {
 			store := openStore(t)
 			ada := newUser(t, store, "ada")
-			post, err := store.CreatePost(t.Context(), ada, models.PostText{Title: "T", Content: "A text."})
+			post, err := content.New(store).CreatePost(t.Context(), ada, models.PostText{Title: "T",
+				Content: "A text."})
 			require.NoError(t, err)
 			target := models.Target{Kind: models.KindPost, ID: post.ID}
 			if kind == models.KindComment {
-				comment, err := store.CreateComment(
+				comment, err := content.New(store).CreateComment(
 					t.Context(),
 					ada,
 					post.ID,
@@ -102,7 +105,7 @@ func TestRevisions_areBoundedInNumber(t *testing.T) {
 			want = append(want, v)
 		}
 		assert.Equal(t, append(want, reported, 0), versions(t, store, target))
-		r, err := store.RevisionOf(t.Context(), db.RevisionQuery{Target: target}, reported)
+		r, err := content.New(store).RevisionOf(t.Context(), content.RevisionQuery{Target: target}, reported)
 		require.NoError(t, err)
 		assert.Equal(t, "Edit 3", r.Content)
 	})
@@ -191,7 +194,7 @@ func TestRedactVersion_overwritesTheTextEverywhere(t *testing.T) {
 			exec(t, store, "UPDATE users SET role=? WHERE id=?", models.RoleModerator, mod.ID)
 			const secret = "xylophone"
 			if target.Kind == models.KindPost {
-				_, err := store.UpdatePost(
+				_, err := content.New(store).UpdatePost(
 					t.Context(),
 					ada.ID,
 					target.ID,
@@ -222,7 +225,7 @@ func TestRedactVersion_overwritesTheTextEverywhere(t *testing.T) {
 			)
 			assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM moderation_log"))
 
-			r, err := store.RevisionOf(t.Context(), db.RevisionQuery{Target: target}, 1)
+			r, err := content.New(store).RevisionOf(t.Context(), content.RevisionQuery{Target: target}, 1)
 			require.NoError(t, err)
 			assert.NotNil(t, r.RedactedAt)
 			assert.Empty(t, r.Title+r.Content)
@@ -235,16 +238,16 @@ func TestRedactVersion_overwritesTheTextEverywhere(t *testing.T) {
 				return
 			}
 			assert.Equal(t, []int64{2, 1, 0}, versions(t, store, target))
-			now, err := store.RevisionOf(t.Context(), db.RevisionQuery{Target: target}, last+1)
+			now, err := content.New(store).RevisionOf(t.Context(), content.RevisionQuery{Target: target}, last+1)
 			require.NoError(t, err)
 			assert.Equal(t, models.RedactedText, now.Content)
 			assert.Zero(t, now.Editor, "moderators are not named")
 			edit(t, store, target, ada.ID, last+1, "Better now.")
 			if target.Kind == models.KindPost {
 				assert.Equal(t, 0, count(t, store, "SELECT SUM(posts_count) FROM tags"))
-				found, err := store.ListPosts(
+				found, err := content.New(store).ListPosts(
 					t.Context(),
-					db.PostQuery{Sort: models.PostsRelevance, Terms: search.QueryTerms("better"), Limit: 10},
+					content.PostQuery{Sort: models.PostsRelevance, Terms: search.QueryTerms("better"), Limit: 10},
 				)
 				require.NoError(t, err)
 				assert.Len(t, found.Posts, 1)
@@ -318,9 +321,11 @@ func TestRedactVersion_refuses(t *testing.T) {
 // text returns the content that a target has now.
 func text(t *testing.T, store *db.DB, target models.Target) string {
 	t.Helper()
-	list, err := store.ListRevisions(t.Context(), db.RevisionQuery{Target: target, Deleted: true, Limit: 1})
+	list, err := content.New(store).ListRevisions(t.Context(), content.RevisionQuery{Target: target, Deleted: true,
+		Limit: 1})
 	require.NoError(t, err)
-	r, err := store.RevisionOf(t.Context(), db.RevisionQuery{Target: target, Deleted: true}, list[0].Version)
+	r, err := content.New(store).RevisionOf(t.Context(), content.RevisionQuery{Target: target, Deleted: true},
+		list[0].Version)
 	require.NoError(t, err)
 	return r.Content
 }
@@ -335,9 +340,10 @@ func TestPurgeContent_leavesNothingToRead(t *testing.T) {
 		"there": func(*testing.T, *db.DB, models.Author, models.Author, models.Target) {},
 		"deleted by its author": func(t *testing.T, store *db.DB, ada, _ models.Author, target models.Target) {
 			if target.Kind == models.KindPost {
-				require.NoError(t, store.DeletePost(t.Context(), ada.ID, target.ID))
+				require.NoError(t, content.New(store).DeletePost(t.Context(), ada.ID, target.ID))
 			} else {
-				require.NoError(t, store.DeleteComment(t.Context(), &models.Comment{ID: target.ID, Author: ada}))
+				require.NoError(t, content.New(store).DeleteComment(t.Context(), &models.Comment{ID: target.ID,
+					Author: ada}))
 			}
 		},
 		"deleted by a moderator": func(t *testing.T, store *db.DB, _, mod models.Author, target models.Target) {
@@ -354,7 +360,7 @@ func TestPurgeContent_leavesNothingToRead(t *testing.T) {
 				exec(t, store, "UPDATE users SET role=? WHERE id=?", models.RoleAdmin, admin.ID)
 				edit(t, store, target, ada.ID, 0, "A "+secret)
 				if target.Kind == models.KindPost {
-					_, err := store.UpdatePost(
+					_, err := content.New(store).UpdatePost(
 						t.Context(),
 						ada.ID,
 						target.ID,
@@ -396,7 +402,7 @@ func TestPurgeContent_leavesNothingToRead(t *testing.T) {
 					models.ErrorCode(moderation.New(store).ReinstateContent(t.Context(), admin.ID, target, "Back.")),
 				)
 				if target.Kind == models.KindPost {
-					_, err = store.RestorePost(t.Context(), ada.ID, target.ID)
+					_, err = content.New(store).RestorePost(t.Context(), ada.ID, target.ID)
 					assert.Equal(t, models.CodeForbidden, models.ErrorCode(err))
 				}
 				undoAll(t, store, mod.ID)
@@ -476,7 +482,7 @@ func TestRevisions_ofAComment(t *testing.T) {
 	}
 	var got []string
 	for _, v := range versions(t, store, target) {
-		r, err := store.RevisionOf(t.Context(), db.RevisionQuery{Target: target}, v)
+		r, err := content.New(store).RevisionOf(t.Context(), content.RevisionQuery{Target: target}, v)
 		require.NoError(t, err)
 		got = append(
 			got,
@@ -497,6 +503,6 @@ func TestRevisions_ofAComment(t *testing.T) {
 		"0 ada a comment [] 0s",
 	}, got)
 	exec(t, store, "UPDATE posts SET status=2")
-	_, err := store.RevisionOf(t.Context(), db.RevisionQuery{Target: target}, 0)
+	_, err := content.New(store).RevisionOf(t.Context(), content.RevisionQuery{Target: target}, 0)
 	assert.Equal(t, models.CodeNotFound, models.ErrorCode(err))
 }

@@ -11,9 +11,9 @@ import (
 	"likewise/models"
 )
 
-// askClosing records deletions for the gate, in their transaction. An operation has a record of its own for the first
+// AskClosing records deletions for the gate, in their transaction. An operation has a record of its own for the first
 // time that its targets are closed: see CloseStep.
-func askClosing(tx *Tx, kind models.TargetKind, ids []int64, d models.Deletion) error {
+func AskClosing(tx *Tx, kind models.TargetKind, ids []int64, d models.Deletion) error {
 	if d.Operation != 0 {
 		return nil
 	}

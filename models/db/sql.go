@@ -27,8 +27,8 @@ func SQLTime(t *time.Time) string {
 // Ascending returns ids, each once, in the order in which rows are locked.
 func Ascending(ids []int64) []int64 { return slices.Compact(slices.Sorted(slices.Values(ids))) }
 
-// caseByID returns an expression for the value of each row by its id.
-func caseByID(ids []int64, values map[int64]int) string {
+// CaseByID returns an expression for the value of each row by its id.
+func CaseByID(ids []int64, values map[int64]int) string {
 	var b strings.Builder
 	b.WriteString("CASE id")
 	for _, id := range ids {
@@ -42,9 +42,9 @@ const (
 	// MaxExamined is the maximum number of index entries that are read for one page of a list with conditions, lookups
 	// included.
 	MaxExamined = 20_000
-	// firstSegment is the number of index entries in the first segment of a list. Each further segment is four times as
+	// FirstSegment is the number of index entries in the first segment of a list. Each further segment is four times as
 	// long as the one before.
-	firstSegment = 256
+	FirstSegment = 256
 )
 
 // SQLMillis is the layout of a time in a statement, with milliseconds.

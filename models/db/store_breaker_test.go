@@ -24,6 +24,7 @@ import (
 	"likewise/internal/servers"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 )
 
@@ -58,7 +59,7 @@ func TestStore_rejectsAtOnceWhileMySQLIsDown(t *testing.T) {
 	// Once a second a call is let through, whichever it is; the next one of its kind is not.
 	for what, call := range map[string]func(context.Context) error{
 		"a transaction is not begun": func(ctx context.Context) error {
-			_, err := store.CreateComment(ctx, author, 1, nil, models.CommentText{Content: "a comment"})
+			_, err := content.New(store).CreateComment(ctx, author, 1, nil, models.CommentText{Content: "a comment"})
 			return err
 		},
 		"it is not called ready": store.Ping,

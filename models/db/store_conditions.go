@@ -75,8 +75,8 @@ func Literal[T ~int8](constant T) string { return strconv.Itoa(int(constant)) }
 // viewer's id. It holds for the anonymous, whose id is 0.
 func NotBlocked(column string) string { return blockOf(column) + " IS NULL" }
 
-// isBlocked returns the opposite of NotBlocked.
-func isBlocked(column string) string { return blockOf(column) + " IS NOT NULL" }
+// IsBlocked returns the opposite of NotBlocked.
+func IsBlocked(column string) string { return blockOf(column) + " IS NOT NULL" }
 
 // blockOf looks up one block. As a plain EXISTS, MariaDB would read all blocks that the viewer has made.
 func blockOf(column string) string {

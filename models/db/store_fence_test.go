@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
 	"likewise/models/moderation"
@@ -47,7 +48,7 @@ func TestFence_waitsForATransactionUnderWay(t *testing.T) {
 	target := models.Target{Kind: models.KindPost, ID: post.ID}
 	_, err := likes.New(store).SetLike(t.Context(), target, author.ID, true)
 	require.NoError(t, err)
-	require.NoError(t, store.DeletePost(t.Context(), author.ID, post.ID))
+	require.NoError(t, content.New(store).DeletePost(t.Context(), author.ID, post.ID))
 	number, err := store.NextFence(t.Context(), "work")
 	require.NoError(t, err)
 	inside, goOn := make(chan struct{}), make(chan struct{})

@@ -16,6 +16,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 )
 
@@ -116,12 +117,12 @@ func TestRequestClaim_namesCreatedRows(t *testing.T) {
 	for i, create := range []func(ctx context.Context) int64{
 		func(ctx context.Context) int64 {
 			text := models.PostText{Title: "A post", Content: "text", Tags: models.Tags{"new"}}
-			p, err := store.CreatePost(ctx, ada, text)
+			p, err := content.New(store).CreatePost(ctx, ada, text)
 			require.NoError(t, err)
 			return p.ID
 		},
 		func(ctx context.Context) int64 {
-			c, err := store.CreateComment(ctx, ada, post.ID, nil, models.CommentText{Content: "text"})
+			c, err := content.New(store).CreateComment(ctx, ada, post.ID, nil, models.CommentText{Content: "text"})
 			require.NoError(t, err)
 			return c.ID
 		},
@@ -152,7 +153,7 @@ func TestRequestClaim_refusesASecondEffect(t *testing.T) {
 	c := claim(t, store, request(1, 1))
 	ctx := db.WithRequestClaim(t.Context(), c)
 	comment := func(ctx context.Context) error {
-		_, err := store.CreateComment(ctx, ada, post.ID, nil, models.CommentText{Content: "text"})
+		_, err := content.New(store).CreateComment(ctx, ada, post.ID, nil, models.CommentText{Content: "text"})
 		return err
 	}
 	require.NoError(t, comment(db.Aside(ctx)))
@@ -171,7 +172,7 @@ func TestRequestClaim_continuesAfterItsSteps(t *testing.T) {
 	begun := func(c *db.RequestClaim, name string) bool {
 		ctx, done := db.Step(db.WithRequestClaim(t.Context(), c), name)
 		if !done {
-			_, err := store.CreateComment(ctx, ada, post.ID, nil, models.CommentText{Content: name})
+			_, err := content.New(store).CreateComment(ctx, ada, post.ID, nil, models.CommentText{Content: name})
 			require.NoError(t, err)
 		}
 		return done
@@ -184,7 +185,7 @@ func TestRequestClaim_continuesAfterItsSteps(t *testing.T) {
 	second := claim(t, store, request(1, 1))
 	ctx, done := db.Step(db.WithRequestClaim(t.Context(), first), "c")
 	assert.False(t, done)
-	_, err := store.CreateComment(ctx, ada, post.ID, nil, models.CommentText{Content: "late"})
+	_, err := content.New(store).CreateComment(ctx, ada, post.ID, nil, models.CommentText{Content: "late"})
 	require.ErrorIs(t, err, db.ErrKeyInUse)
 	assert.True(t, begun(second, "a"))
 	assert.True(t, begun(second, "b"))
@@ -207,7 +208,7 @@ func TestRequestClaim_lateCommitIsRolledBack(t *testing.T) {
 	ada := newUser(t, store, "ada")
 	post := newPost(t, store, ada)
 	create := func(c *db.RequestClaim) error {
-		_, err := store.CreateComment(
+		_, err := content.New(store).CreateComment(
 			db.WithRequestClaim(t.Context(), c),
 			ada,
 			post.ID,

@@ -14,6 +14,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
 	"likewise/models/moderation"
@@ -33,7 +34,7 @@ func TestModeration_queuesUnderAFlood(t *testing.T) {
 	for i := range users {
 		users[i] = newUser(t, store, fmt.Sprintf("user%d", i))
 	}
-	post, err := store.CreatePost(
+	post, err := content.New(store).CreatePost(
 		ctx,
 		ada,
 		models.PostText{Title: "A post", Content: "with text", Tags: models.Tags{"go", "sql"}},
@@ -52,7 +53,7 @@ func TestModeration_queuesUnderAFlood(t *testing.T) {
 	f := startFlood(t, writers, allowed, func(random *rand.Rand, w int) error {
 		user := users[w]
 		comment := func(parent *int64) error {
-			c, err := store.CreateComment(
+			c, err := content.New(store).CreateComment(
 				ctx,
 				user,
 				post.ID,
@@ -113,9 +114,9 @@ func TestModeration_queuesUnderAFlood(t *testing.T) {
 		case 6:
 			c := one(random)
 			if random.IntN(3) == 0 {
-				return store.DeleteComment(ctx, c)
+				return content.New(store).DeleteComment(ctx, c)
 			}
-			_, err := store.UpdateComment(
+			_, err := content.New(store).UpdateComment(
 				ctx,
 				user.ID,
 				c.ID,
@@ -124,11 +125,11 @@ func TestModeration_queuesUnderAFlood(t *testing.T) {
 			)
 			return err
 		default:
-			now, err := store.PostByID(ctx, 0, post.ID)
+			now, err := content.New(store).PostByID(ctx, 0, post.ID)
 			if err != nil {
 				return err
 			}
-			_, err = store.UpdatePost(
+			_, err = content.New(store).UpdatePost(
 				ctx,
 				ada.ID,
 				post.ID,
@@ -259,7 +260,7 @@ func TestWriters_queue(t *testing.T) {
 		}
 		post := func(random *rand.Rand) int64 { return max(1, latest.Load()-random.Int64N(6)) }
 		create := func(random *rand.Rand) error {
-			p, err := store.CreatePost(t.Context(), users[2], text(random))
+			p, err := content.New(store).CreatePost(t.Context(), users[2], text(random))
 			if err == nil {
 				latest.Store(p.ID)
 			}
@@ -268,15 +269,17 @@ func TestWriters_queue(t *testing.T) {
 		require.NoError(t, create(rand.New(rand.NewPCG(1, 1))))
 		run(t, rounds(8), create,
 			func(random *rand.Rand) error {
-				p, err := store.PostByID(t.Context(), 0, post(random))
+				p, err := content.New(store).PostByID(t.Context(), 0, post(random))
 				if err == nil {
-					_, err = store.UpdatePost(t.Context(), users[2].ID, p.ID, p.Version, text(random))
+					_, err = content.New(store).UpdatePost(t.Context(), users[2].ID, p.ID, p.Version, text(random))
 				}
 				return err
 			},
-			func(random *rand.Rand) error { return store.DeletePost(t.Context(), users[2].ID, post(random)) },
 			func(random *rand.Rand) error {
-				_, err := store.RestorePost(t.Context(), users[2].ID, post(random))
+				return content.New(store).DeletePost(t.Context(), users[2].ID, post(random))
+			},
+			func(random *rand.Rand) error {
+				_, err := content.New(store).RestorePost(t.Context(), users[2].ID, post(random))
 				return err
 			},
 			func(random *rand.Rand) error {
@@ -500,7 +503,7 @@ func TestWriters_queue(t *testing.T) {
 		post := newPost(t, store, users[2])
 		last := func() int64 { return int64(count(t, store, "SELECT COALESCE(MAX(id),1) FROM notifications")) }
 		comment := func(random *rand.Rand) error {
-			_, err := store.CreateComment(
+			_, err := content.New(store).CreateComment(
 				t.Context(),
 				users[random.IntN(len(users))],
 				post.ID,
@@ -538,7 +541,7 @@ func TestWriters_queue(t *testing.T) {
 			func(random *rand.Rand) error {
 				a, p := some(random)
 				text := models.CommentText{Content: "C", Mentions: []string{users[0].Username}}
-				_, err := store.CreateComment(t.Context(), a, p, nil, text)
+				_, err := content.New(store).CreateComment(t.Context(), a, p, nil, text)
 				return err
 			},
 			func(random *rand.Rand) error {
@@ -684,7 +687,7 @@ func TestWriters_queue(t *testing.T) {
 						},
 					)
 				}
-				_, err := store.ImportComments(t.Context(), "test", "comment", batch)
+				_, err := content.New(store).ImportComments(t.Context(), "test", "comment", batch)
 				return err
 			},
 			func(random *rand.Rand) error { return likes.New(store).Recount(t.Context(), one(random)) },
@@ -741,7 +744,7 @@ func TestWriters_queue(t *testing.T) {
 			func(random *rand.Rand) error { return likes.New(store).PassMilestones(t.Context(), one(random), 10) },
 			func(random *rand.Rand) error {
 				p := random.IntN(len(posts))
-				_, err := store.CreateComment(
+				_, err := content.New(store).CreateComment(
 					t.Context(),
 					users[5],
 					posts[p].ID,

@@ -9,7 +9,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
-	"likewise/models/db"
+	"likewise/models/content"
 )
 
 // BenchmarkPage1000 measures page 1,000 of a list of 100,000 posts, as a multiple of page 1 (medians, twenty
@@ -20,13 +20,13 @@ func BenchmarkPage1000(b *testing.B) {
 	const size, skip = 20, 999 * 20
 	store, _ := openWatched(b, testkit.Database(b))
 	fillLarge(b, store)
-	list := func(b *testing.B, q db.PostQuery) db.PostPage {
+	list := func(b *testing.B, q content.PostQuery) content.PostPage {
 		b.Helper()
-		page, err := store.ListPosts(b.Context(), q)
+		page, err := content.New(store).ListPosts(b.Context(), q)
 		require.NoError(b, err)
 		return page
 	}
-	for name, q := range map[string]db.PostQuery{
+	for name, q := range map[string]content.PostQuery{
 		"new": {Sort: models.PostsNew}, "hot": {Sort: models.PostsHot}, "top": {Sort: models.PostsTop},
 		"active":              {Sort: models.PostsActive},
 		"new, with a tag":     {Sort: models.PostsNew, Tag: "tag1"},

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
 	"likewise/models/reader"
@@ -140,12 +141,12 @@ func TestLists_boundSkippedRows(t *testing.T) {
 	type list func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error)
 	for name, list := range map[string]list{
 		"bookmarks": func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error) {
-			rows, rest, err := reader.New(store).BookmarkedPosts(ctx, bob.ID, db.ViewFull, before(after), limit)
+			rows, rest, err := reader.New(store).BookmarkedPosts(ctx, bob.ID, content.ViewFull, before(after), limit)
 			key := func(k *models.KeptPost) models.ListKey { return models.ListKey{ID: k.RowID} }
 			return keys(rows, key), rest, err
 		},
 		"liked posts": func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error) {
-			rows, rest, err := reader.New(store).LikedPosts(ctx, ada.ID, bob.ID, db.ViewFull, before(after), limit)
+			rows, rest, err := reader.New(store).LikedPosts(ctx, ada.ID, bob.ID, content.ViewFull, before(after), limit)
 			return keys(rows, (*models.Liked[models.Post]).Key), rest, err
 		},
 		"liked comments": func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error) {
@@ -273,7 +274,7 @@ ORDER BY c.id`, ofUsers, middle)
 			want = []int64{1, middle, comments}
 		}
 		for _, limit := range []int{1, 20} {
-			for name, q := range map[string]db.CommentQuery{
+			for name, q := range map[string]content.CommentQuery{
 				"top level": {PostID: post.ID},
 				"replies":   {ParentID: middle},
 			} {
@@ -285,7 +286,7 @@ ORDER BY c.id`, ofUsers, middle)
 					var list []models.Comment
 					n := entriesRead(t, store, func() {
 						var err error
-						list, q.After, err = store.ListComments(t.Context(), q)
+						list, q.After, err = content.New(store).ListComments(t.Context(), q)
 						require.NoError(t, err)
 					})
 					assert.Less(t, n, 5*maxPassed, "%s by %s: rows and entries read", name, sort)
@@ -309,7 +310,7 @@ ORDER BY c.id`, ofUsers, middle)
 			var top []models.Comment
 			n := entriesRead(t, store, func() {
 				var err error
-				top, q.After, err = store.Thread(t.Context(), q)
+				top, q.After, err = content.New(store).Thread(t.Context(), q)
 				require.NoError(t, err)
 			})
 			assert.Less(t, n, 8*maxPassed, "a thread by %s: rows and entries read", sort)
@@ -338,7 +339,8 @@ func TestLists_readOnePageOfContentInAllSegments(t *testing.T) {
 	text := strings.Repeat("x", models.MaxContent)
 	const bookmarks, visible = 600, 15
 	for i := range bookmarks {
-		post, err := store.CreatePost(t.Context(), ada, models.PostText{Title: "A post", Content: "with text"})
+		post, err := content.New(store).CreatePost(t.Context(), ada, models.PostText{Title: "A post",
+			Content: "with text"})
 		require.NoError(t, err)
 		require.NoError(t, reader.New(store).SetBookmark(t.Context(), bob.ID, post.ID, true))
 		status := models.StatusDeleted
@@ -351,7 +353,7 @@ func TestLists_readOnePageOfContentInAllSegments(t *testing.T) {
 	}
 	held := 0
 	ctx := db.WithHold(t.Context(), func(bytes int) error { held += bytes; return nil })
-	page, _, err := reader.New(store).BookmarkedPosts(ctx, bob.ID, db.ViewFull, 0, 100)
+	page, _, err := reader.New(store).BookmarkedPosts(ctx, bob.ID, content.ViewFull, 0, 100)
 	require.NoError(t, err)
 	assert.Greater(t, len(page), visible, "rows of the first segment alone")
 	assert.LessOrEqual(t, held, db.PageBytes+models.MaxContent)

@@ -20,6 +20,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
 	"likewise/models/moderation"
@@ -118,7 +119,8 @@ type planned struct {
 
 // storesOf returns the stores of the packages of models.
 func storesOf(s *db.DB) []any {
-	return []any{s, stock.New(s), likes.New(s), reader.New(s), moderation.New(s), webhooks.New(s), privacy.New(s)}
+	return []any{s, content.New(s), stock.New(s), likes.New(s), reader.New(s), moderation.New(s), webhooks.New(s),
+		privacy.New(s)}
 }
 
 // plan makes a planned of a method and its arguments after the context.
@@ -163,14 +165,14 @@ func plans() []planned {
 	afters := map[string]*models.ListKey{"at the beginning": nil, "in the middle": &middle}
 	var list []planned
 	add := func(p ...planned) { list = append(list, p...) }
-	posts := func(name string, sorts bool, q db.PostQuery) {
+	posts := func(name string, sorts bool, q content.PostQuery) {
 		q.ViewerID, q.Limit = 1, 21
 		for where, after := range afters {
 			q := q
 			if q.After = after; after != nil && (q.Sort == models.PostsTop || q.Sort == models.PostsRelevance) {
 				q.After = &models.ListKey{Value: 40, ID: largePosts / 2}
 			}
-			for _, q.View = range []db.PostView{db.ViewFull, db.ViewSummary} {
+			for _, q.View = range []content.PostView{content.ViewFull, content.ViewSummary} {
 				p := plan("ListPosts", fmt.Sprintf("%s, %s, %s, %s", name, q.Sort, where, q.View), q)
 				p.sorts = sorts
 				// EXPLAIN estimates the postings above the floor, without the LIMIT that bounds them.
@@ -182,49 +184,49 @@ func plans() []planned {
 	since := time.Now().AddDate(0, 0, -50) // before the middle
 	for _, sort := range []models.PostSort{models.PostsNew, models.PostsHot, models.PostsTop, models.PostsActive} {
 		other := sort != models.PostsNew
-		posts("all", false, db.PostQuery{Sort: sort})
-		posts("of a time", sort == models.PostsTop, db.PostQuery{Sort: sort, Since: since})
-		posts("of an author", other, db.PostQuery{Sort: sort, AuthorID: 1})
-		posts("with a usual tag", false, db.PostQuery{Sort: sort, Tag: "tag1"})
-		posts("with a rare tag", other, db.PostQuery{Sort: sort, Tag: "tag2"})
+		posts("all", false, content.PostQuery{Sort: sort})
+		posts("of a time", sort == models.PostsTop, content.PostQuery{Sort: sort, Since: since})
+		posts("of an author", other, content.PostQuery{Sort: sort, AuthorID: 1})
+		posts("with a usual tag", false, content.PostQuery{Sort: sort, Tag: "tag1"})
+		posts("with a rare tag", other, content.PostQuery{Sort: sort, Tag: "tag2"})
 		posts(
 			"with a usual tag of a time",
 			sort == models.PostsTop,
-			db.PostQuery{Sort: sort, Tag: "tag1", Since: since},
+			content.PostQuery{Sort: sort, Tag: "tag1", Since: since},
 		)
-		posts("of an author with a tag", other, db.PostQuery{Sort: sort, Tag: "tag1", AuthorID: 1})
-		posts("with a common word", false, db.PostQuery{Sort: sort, Terms: []string{"common"}})
-		posts("with a rare word", true, db.PostQuery{Sort: sort, Terms: []string{"word7"}})
-		posts("with two words", true, db.PostQuery{Sort: sort, Terms: []string{"word7", "mid7"}})
+		posts("of an author with a tag", other, content.PostQuery{Sort: sort, Tag: "tag1", AuthorID: 1})
+		posts("with a common word", false, content.PostQuery{Sort: sort, Terms: []string{"common"}})
+		posts("with a rare word", true, content.PostQuery{Sort: sort, Terms: []string{"word7"}})
+		posts("with two words", true, content.PostQuery{Sort: sort, Terms: []string{"word7", "mid7"}})
 		posts(
 			"with a word and a tag of an author",
 			true,
-			db.PostQuery{Sort: sort, Terms: []string{"word7"}, Tag: "tag1", AuthorID: 1},
+			content.PostQuery{Sort: sort, Terms: []string{"word7"}, Tag: "tag1", AuthorID: 1},
 		)
 	}
-	posts("with a common word", true, db.PostQuery{Sort: models.PostsRelevance, Terms: []string{"common"}})
-	posts("with a rare word", true, db.PostQuery{Sort: models.PostsRelevance, Terms: []string{"word7"}})
-	posts("with two words", true, db.PostQuery{Sort: models.PostsRelevance, Terms: []string{"mid2", "common"}})
+	posts("with a common word", true, content.PostQuery{Sort: models.PostsRelevance, Terms: []string{"common"}})
+	posts("with a rare word", true, content.PostQuery{Sort: models.PostsRelevance, Terms: []string{"word7"}})
+	posts("with two words", true, content.PostQuery{Sort: models.PostsRelevance, Terms: []string{"mid2", "common"}})
 	posts(
 		"with two words of an author",
 		true,
-		db.PostQuery{Sort: models.PostsRelevance, Terms: []string{"mid2", "common"}, AuthorID: 1},
+		content.PostQuery{Sort: models.PostsRelevance, Terms: []string{"mid2", "common"}, AuthorID: 1},
 	)
 	posts(
 		"with two words and a rare tag",
 		true,
-		db.PostQuery{Sort: models.PostsRelevance, Terms: []string{"mid2", "common"}, Tag: "tag2"},
+		content.PostQuery{Sort: models.PostsRelevance, Terms: []string{"mid2", "common"}, Tag: "tag2"},
 	)
 	add(
 		plan(
 			"ListPosts",
 			"with two words, for the anonymous",
-			db.PostQuery{Sort: models.PostsRelevance, Terms: []string{"mid2", "common"}, Limit: 21},
+			content.PostQuery{Sort: models.PostsRelevance, Terms: []string{"mid2", "common"}, Limit: 21},
 		).sorting(),
 		plan(
 			"ListPosts",
 			"with two words and a tag, for the anonymous",
-			db.PostQuery{
+			content.PostQuery{
 				Sort:  models.PostsRelevance,
 				Terms: []string{"mid2", "word7"},
 				Tag:   "tag1",
@@ -258,7 +260,7 @@ func plans() []planned {
 	}
 	for _, sort := range []models.CommentSort{models.CommentsOld, models.CommentsNew, models.CommentsTop} {
 		for where, after := range afters {
-			for name, q := range map[string]db.CommentQuery{
+			for name, q := range map[string]content.CommentQuery{
 				"of a post":    {PostID: 1},
 				"to a comment": {ParentID: 1},
 			} {
@@ -280,7 +282,7 @@ func plans() []planned {
 			add(plan("Likers", string(target.Kind)+" "+where, 1, target, min(before, largeShare/2), 21))
 		}
 		for _, target := range []models.Target{{Kind: models.KindPost, ID: 1}, {Kind: models.KindComment, ID: 1}} {
-			q := db.RevisionQuery{Target: target, Before: min(before, largeShare/2), Limit: 21}
+			q := content.RevisionQuery{Target: target, Before: min(before, largeShare/2), Limit: 21}
 			add(
 				plan("ListRevisions", string(target.Kind)+" "+where, q),
 				plan("RevisionOf", string(target.Kind)+" "+where, q, q.Before),
@@ -290,15 +292,15 @@ func plans() []planned {
 			plan("Redactions", "open "+where, false, min(before, largeShare), 21),
 			plan("Redactions", "resolved "+where, true, min(before, largeShare), 21),
 			plan("RedactionsBy", where, 1, min(before, largeShare), 21),
-			plan("BookmarkedPosts", where, 1, db.ViewFull, before, 21),
-			plan("BookmarkedPosts", "summaries "+where, 1, db.ViewSummary, before, 21),
-			plan("SubscribedPosts", where, 1, db.ViewFull, before, 21),
-			plan("SubscribedPosts", "summaries "+where, 1, db.ViewSummary, before, 21),
+			plan("BookmarkedPosts", where, 1, content.ViewFull, before, 21),
+			plan("BookmarkedPosts", "summaries "+where, 1, content.ViewSummary, before, 21),
+			plan("SubscribedPosts", where, 1, content.ViewFull, before, 21),
+			plan("SubscribedPosts", "summaries "+where, 1, content.ViewSummary, before, 21),
 			plan("Drafts", where, 1, before, 21),
 			plan("Images", where, 1, before, 21),
 			plan("PostTimes", where, before, 500).walking(),
-			plan("LikedPosts", where, 1, 1, db.ViewFull, before, 21),
-			plan("LikedPosts", "summaries "+where, 1, 1, db.ViewSummary, before, 21),
+			plan("LikedPosts", where, 1, 1, content.ViewFull, before, 21),
+			plan("LikedPosts", "summaries "+where, 1, 1, content.ViewSummary, before, 21),
 			plan("LikedComments", where, 1, 1, before, 21),
 			plan(
 				"Notifications",
@@ -319,8 +321,8 @@ func plans() []planned {
 	}
 	for where, after := range afters {
 		add(
-			plan("Feed", where, 1, db.ViewFull, after, 21).sorting(),
-			plan("Feed", "summaries "+where, 1, db.ViewSummary, after, 21).sorting(),
+			plan("Feed", where, 1, content.ViewFull, after, 21).sorting(),
+			plan("Feed", "summaries "+where, 1, content.ViewSummary, after, 21).sorting(),
 			plan("Followers", where, 1, 1, after, 21),
 			plan("Following", where, 1, 1, after, 21),
 			plan(
@@ -439,7 +441,7 @@ func plans() []planned {
 	for _, q := range []moderation.ContentQuery{
 		{}, {Status: models.StatusDeleted}, {AuthorID: 1}, {AuthorID: 1, Status: models.StatusNormal},
 		{Pinned: true}, {Locked: true}, {Reported: true}, {Text: "no such text"}, {Since: since}, {After: &middle},
-		{View: db.ViewSummary},
+		{View: content.ViewSummary},
 	} {
 		q.Limit = 21
 		name := fmt.Sprintf("%+v", q)

@@ -9,6 +9,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 )
 
@@ -33,7 +34,7 @@ func TestTransact_closesWhatItDeletes(t *testing.T) {
 	defer s.Close()
 	author := &models.User{Username: "ada", Email: "ada@example.org"}
 	require.NoError(t, s.CreateUser(t.Context(), author))
-	post, err := s.CreatePost(t.Context(), models.Author{ID: author.ID}, models.PostText{Title: "A post",
+	post, err := content.New(s).CreatePost(t.Context(), models.Author{ID: author.ID}, models.PostText{Title: "A post",
 		Content: "Text."})
 	require.NoError(t, err)
 
@@ -43,7 +44,7 @@ func TestTransact_closesWhatItDeletes(t *testing.T) {
 	s.CloseDeletedWith(func(closing context.Context, targets ...models.Target) error {
 		cancel()
 		require.NoError(t, closing.Err(), "the end of the request does not end it")
-		_, err := s.PostByID(closing, 0, targets[0].ID)
+		_, err := content.New(s).PostByID(closing, 0, targets[0].ID)
 		require.Equal(t, models.CodeNotFound, models.ErrorCode(err), "it is committed")
 		closed = append(closed, targets...)
 		return nil
@@ -51,14 +52,14 @@ func TestTransact_closesWhatItDeletes(t *testing.T) {
 	deletion := models.Deletion{At: s.Now(), By: models.Author{ID: author.ID}}
 	failed := errors.New("failed")
 	require.ErrorIs(t, s.Transact(ctx, func(tx *db.Tx) error {
-		_, err := db.HidePosts(tx, []int64{post.ID}, deletion)
+		_, err := content.HidePosts(tx, []int64{post.ID}, deletion)
 		return errors.Join(err, failed)
 	}), failed)
 	require.Empty(t, closed, "nothing is deleted")
 
 	runs := 0
 	require.NoError(t, s.Transact(ctx, func(tx *db.Tx) error {
-		if _, err := db.HidePosts(tx, []int64{post.ID}, deletion); err != nil {
+		if _, err := content.HidePosts(tx, []int64{post.ID}, deletion); err != nil {
 			return err
 		}
 		if runs++; runs == 1 {

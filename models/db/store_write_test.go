@@ -42,7 +42,7 @@ func TestWrites_areInTransactions(t *testing.T) {
 		"readPost": true, "postsByID": true, "readComment": true, "readRedaction": true, "readDrop": true,
 		"readClaims": true, "readDelivery": true, "readDraft": true,
 		"tally": true, "tallyOf": true, "tallyDrops": true, "tallyDrop": true,
-		"dropsOf": true, "notAbout": true, "guard": true,
+		"DropsOf": true, "notAbout": true, "guard": true,
 	}
 	found, texts := 0, 0
 	for _, name := range files {

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
 	"likewise/models/moderation"
@@ -77,29 +78,29 @@ func TestWebhookEvents_areWrittenWithWhatTheyTell(t *testing.T) {
 	w, last := newWebhook(t, store, mod), int64(0)
 	deletions := newWebhook(t, store, mod, models.PostDeleted)
 
-	post := must(store.CreatePost(ctx, ada,
+	post := must(content.New(store).CreatePost(ctx, ada,
 		models.PostText{Title: "A post", Content: "with <text>", Tags: models.Tags{"go"}}))
 	p, b := fmt.Sprintf("post:%d", post.ID), fmt.Sprintf("post:%d", before.ID)
 	created := told(t, store, w, &last, "post.created "+p)[0]
 	assert.Contains(t, created, fmt.Sprintf(`{"id":%d,"author":{"id":%d,"username":"ada","display_name":null},`+
 		`"title":"A post","content":"with <text>","tags":["go"],"likes_count":0,`, post.ID, ada.ID))
-	must(store.UpdatePost(ctx, ada.ID, post.ID, 0, models.PostText{Title: "Another", Content: "text"}))
+	must(content.New(store).UpdatePost(ctx, ada.ID, post.ID, 0, models.PostText{Title: "Another", Content: "text"}))
 	assert.Contains(t, told(t, store, w, &last, "post.edited "+p)[0], `"title":"Another"`)
-	must(store.UpdatePost(ctx, ada.ID, post.ID, 1, models.PostText{Title: "Another", Content: "text"}))
+	must(content.New(store).UpdatePost(ctx, ada.ID, post.ID, 1, models.PostText{Title: "Another", Content: "text"}))
 	told(t, store, w, &last)
 
 	comment := newComment(t, store, bob, post, nil)
 	c := fmt.Sprintf("comment:%d", comment.ID)
 	told(t, store, w, &last, "comment.created "+c)
-	must(store.UpdateComment(ctx, bob.ID, comment.ID, 0, models.CommentText{Content: "another"}))
+	must(content.New(store).UpdateComment(ctx, bob.ID, comment.ID, 0, models.CommentText{Content: "another"}))
 	assert.Contains(t, told(t, store, w, &last, "comment.edited "+c)[0], `"content":"another"`)
-	require.NoError(t, store.DeleteComment(ctx, comment))
+	require.NoError(t, content.New(store).DeleteComment(ctx, comment))
 	told(t, store, w, &last, fmt.Sprintf(`comment.deleted %s {"id":%d,"post_id":%d}`, c, comment.ID, post.ID))
-	require.NoError(t, store.DeletePost(ctx, ada.ID, post.ID))
+	require.NoError(t, content.New(store).DeletePost(ctx, ada.ID, post.ID))
 	told(t, store, w, &last, fmt.Sprintf(`post.deleted %s {"id":%d}`, p, post.ID))
 	require.NoError(t, moderation.New(store).ReinstateContent(ctx, mod.ID, commentTarget(comment), "Fine."))
 	told(t, store, w, &last, fmt.Sprintf(`comment.restored %s {"id":%d,"post_id":%d}`, c, comment.ID, post.ID))
-	must(store.RestorePost(ctx, ada.ID, post.ID))
+	must(content.New(store).RestorePost(ctx, ada.ID, post.ID))
 	assert.Contains(t, told(t, store, w, &last, "post.restored "+p)[0], `"title":"Another"`)
 
 	report := reported(t, store, bob, postTarget(before))
@@ -122,7 +123,7 @@ func TestWebhookEvents_areWrittenWithWhatTheyTell(t *testing.T) {
 
 	list, _ := webhookEvents(t, store, deletions.ID, 0)
 	assert.Len(t, list, 2, "an endpoint receives what it subscribes to")
-	_, err := store.CreateComment(ctx, bob, 999_999, nil, models.CommentText{Content: "nowhere"})
+	_, err := content.New(store).CreateComment(ctx, bob, 999_999, nil, models.CommentText{Content: "nowhere"})
 	refusedAs(t, models.CodeNotFound, err)
 	_, err = webhooks.New(store).UpdateWebhook(ctx, mod.ID, w.ID, 0,
 		models.WebhookSettings{URL: w.URL, Events: w.Events}, false)
@@ -218,7 +219,7 @@ func TestWebhookEvents_haveTheOrderOfTheChanges(t *testing.T) {
 			for n := range 10 {
 				for version := int64(0); ; {
 					text := models.PostText{Title: fmt.Sprintf("%d of %d", n, writer), Content: "text"}
-					_, err := store.UpdatePost(context.Background(), ada.ID, post.ID, version, text)
+					_, err := content.New(store).UpdatePost(context.Background(), ada.ID, post.ID, version, text)
 					if err == nil {
 						break
 					}
@@ -246,9 +247,9 @@ func TestWebhookEvents_loseWhatIsRedacted(t *testing.T) {
 	ctx := t.Context()
 	ada, mod := newUser(t, store, "xylophonist"), newAdmin(t, store, "mod")
 	w := newWebhook(t, store, mod)
-	post := must(store.CreatePost(ctx, ada, models.PostText{Title: "A post", Content: "marimba"}))
-	comment := must(store.CreateComment(ctx, ada, post.ID, nil, models.CommentText{Content: "vibraphone"}))
-	must(store.CreatePost(ctx, ada, models.PostText{Title: "Kept", Content: "celesta"}))
+	post := must(content.New(store).CreatePost(ctx, ada, models.PostText{Title: "A post", Content: "marimba"}))
+	comment := must(content.New(store).CreateComment(ctx, ada, post.ID, nil, models.CommentText{Content: "vibraphone"}))
+	must(content.New(store).CreatePost(ctx, ada, models.PostText{Title: "Kept", Content: "celesta"}))
 	deliveries := must(webhooks.New(store).Deliveries(ctx, w.ID, 0, 0, 10))
 	require.Len(t, deliveries, 3)
 	for i, text := range []string{"celesta", "vibraphone", "marimba"} { // latest first

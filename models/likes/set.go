@@ -10,6 +10,7 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 )
 
@@ -348,7 +349,7 @@ func (s *Store) LikedAmong(ctx context.Context, target models.Target, users []in
 func adding(t db.TargetTable, delta string) string {
 	set := "likes_count=likes_count+(" + delta + "), updated_at=updated_at"
 	if t.Targets == "posts" {
-		set = "hot_score=" + db.HotScoreSQL("likes_count+("+delta+")") + ", " + set
+		set = "hot_score=" + content.HotScoreSQL("likes_count+("+delta+")") + ", " + set
 	}
 	return set
 }
@@ -358,5 +359,5 @@ func counted(tx *db.Tx, t db.TargetTable, ids ...int64) error {
 	if t.Targets != "posts" {
 		return nil
 	}
-	return db.SyncTags(tx, ids...)
+	return content.SyncTags(tx, ids...)
 }

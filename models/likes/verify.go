@@ -9,6 +9,7 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 )
 
@@ -117,7 +118,8 @@ func tallyOf(conn *gorm.DB, target models.Target) (t models.TargetTally, ok bool
 var postTallyColumns = `
 			t.comments_count AS children,
 			(SELECT COUNT(*) FROM comments c WHERE c.post_id=t.id AND c.status=` + db.SQLNormal + `) AS child_rows,
-			t.hot_score, ` + db.HotScoreSQL("t.likes_count") + ` AS hot_want, ` + db.StaleTags + ` AS tags_stale`
+			t.hot_score, ` + content.HotScoreSQL("t.likes_count") + ` AS hot_want, ` + content.StaleTags +
+	` AS tags_stale`
 
 var commentTallyColumns = `
 			t.replies_count AS children,
@@ -224,7 +226,7 @@ func (s *Store) Recount(ctx context.Context, target models.Target) error {
 			return err
 		}
 		if target.Kind == models.KindPost {
-			return db.MoveTags(tx, target.ID)
+			return content.MoveTags(tx, target.ID)
 		}
 		return repairDepths(tx, target.ID)
 	})
@@ -260,7 +262,7 @@ func storeCounts(tx *db.Tx, target models.Target) error {
 	set := children + "=?, updated_at=updated_at, likes_count=?"
 	args := []any{childRows, likes}
 	if target.Kind == models.KindPost {
-		set, args = set+", hot_score="+db.HotScoreSQL("?"), append(args, likes)
+		set, args = set+", hot_score="+content.HotScoreSQL("?"), append(args, likes)
 	}
 	update := `
 		UPDATE ` + t.Targets + `

@@ -11,6 +11,7 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 )
 
@@ -210,7 +211,7 @@ func openCase(tx *db.Tx, target models.Target, now time.Time) (id int64, err err
 	const insert = `
 		INSERT INTO report_cases (target_type, target_id, first_at, last_at)
 		VALUES (?,?,?,?)`
-	if err := db.LockTargetPost(tx, target); err != nil {
+	if err := content.LockTargetPost(tx, target); err != nil {
 		return 0, err
 	}
 	err = tx.Raw(find, target.Kind, target.ID).Scan(&id).Error
@@ -248,7 +249,7 @@ func (k *lockedCase) notAbout(read *gorm.DB, userID int64) error {
 	var author int64
 	err := read.Raw(query, k.TargetID).Scan(&author).Error
 	if err == nil && author == userID {
-		err = db.ErrOwnCase()
+		err = content.ErrOwnCase()
 	}
 	return err
 }
@@ -271,7 +272,7 @@ func lockCase(tx *db.Tx, actor, id int64) (*lockedCase, error) {
 	if about.TargetID == 0 {
 		return nil, errNoCase()
 	}
-	if err := db.LockTargetPost(tx, models.Target{Kind: about.TargetType, ID: about.TargetID}); err != nil {
+	if err := content.LockTargetPost(tx, models.Target{Kind: about.TargetType, ID: about.TargetID}); err != nil {
 		return nil, err
 	}
 	var k lockedCase

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 )
 
@@ -49,15 +50,15 @@ func remove(tx *db.Tx, actor int64, target models.Target, reason string) (before
 		UPDATE ` + db.TargetTables[target.Kind].Targets + `
 		SET deleted_at=?, deleted_by=?, delete_reason=?, operation_id=NULL, updated_at=updated_at
 		WHERE id=?`
-	m, err := db.LockModerated(tx, target)
+	m, err := content.LockModerated(tx, target)
 	if err != nil {
 		return nil, nil, err
 	}
 	before = m.State()
-	now := &db.Moderated{Status: models.StatusDeleted, DeletedBy: actor}
+	now := &content.Moderated{Status: models.StatusDeleted, DeletedBy: actor}
 	switch {
 	case m.Status == models.StatusNormal:
-		err = db.Hide(tx, target, models.Deletion{At: tx.Now, By: models.Author{ID: actor}, Reason: reason})
+		err = content.Hide(tx, target, models.Deletion{At: tx.Now, By: models.Author{ID: actor}, Reason: reason})
 	case m.DeletedBy == 0 || m.OperationID != 0 || m.DeletedBy == m.AuthorID && actor != m.AuthorID:
 		if m.OperationID != 0 {
 			if err := db.MayOverrule(tx, actor, m.DeletedBy); models.ErrorCode(err) == models.CodeForbidden {
@@ -84,9 +85,9 @@ func (s *Store) ReinstateContent(ctx context.Context, actor int64, target models
 		if err := db.LockActor(tx, actor, models.RoleModerator); err != nil {
 			return err
 		}
-		m, err := db.LockModerated(tx, target)
+		m, err := content.LockModerated(tx, target)
 		if err == nil && m.AuthorID == actor {
-			err = db.ErrOwnCase()
+			err = content.ErrOwnCase()
 		}
 		if err != nil || m.Status == models.StatusNormal {
 			return err
@@ -97,7 +98,7 @@ func (s *Store) ReinstateContent(ctx context.Context, actor int64, target models
 		if err := db.MayOverrule(tx, actor, m.DeletedBy); err != nil {
 			return err
 		}
-		if err := db.Show(tx, target); err != nil {
+		if err := content.Show(tx, target); err != nil {
 			return err
 		}
 		after := map[string]any{"status": models.StatusNormal.String()}
@@ -130,7 +131,7 @@ func (s *Store) SetPostFlag(ctx context.Context, actor, id int64, flag models.Po
 		if err := db.LockActor(tx, actor, models.RoleModerator); err != nil {
 			return err
 		}
-		m, err := db.LockModerated(tx, target)
+		m, err := content.LockModerated(tx, target)
 		if err != nil {
 			return err
 		}

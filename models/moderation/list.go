@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 )
 
 // ContentQuery selects the posts or comments that moderators list. A field with its zero value does not filter.
 type ContentQuery struct {
 	ViewerID     int64
-	View         db.PostView // of posts
+	View         content.PostView // of posts
 	Status       models.Status
 	AuthorID     int64
 	Text         string    // is contained in the title or content, without regard to case
@@ -159,7 +160,7 @@ func moderationColumns(kind models.TargetKind, alias string) string {
 		"x.", alias+".")
 }
 
-var commentModerated = "p.title AS post_title, " + db.CommentColumns
+var commentModerated = "p.title AS post_title, " + content.CommentColumns
 
 // ModeratedPosts lists posts, latest first. It takes one query, with a Text two. If fewer than Limit of the examined
 // posts have the Text, rest is where the list continues after them; otherwise it is nil.
@@ -207,7 +208,7 @@ func (s *Store) ModeratedComments(
 // ModeratedPost reads a post, deleted or not. CodeNotFound: it never existed.
 func (s *Store) ModeratedPost(ctx context.Context, viewer, id int64) (*models.ModeratedPost, error) {
 	query := `
-		SELECT ` + db.PostColumns + `, ` + db.FullColumns + moderationColumns(models.KindPost, "p") + `
+		SELECT ` + content.PostColumns + `, ` + content.FullColumns + moderationColumns(models.KindPost, "p") + `
 		FROM posts p
 		JOIN users u ON u.id=p.user_id
 		LEFT JOIN users d ON d.id=p.deleted_by

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 )
 
@@ -236,13 +237,13 @@ func deleteSome(tx *db.Tx, o *models.ContentOperation, step *OperationStep) erro
 	}
 	var hidden []int64
 	if len(ids) > 0 {
-		hidden, err = db.HideComments(tx, ids, d)
+		hidden, err = content.HideComments(tx, ids, d)
 	} else {
 		kind, column = models.KindPost, "posts_deleted"
 		if ids, err = next("posts", o.DonePostID, o.LastPostID, operationPosts); err != nil {
 			return err
 		}
-		hidden, err = db.HidePosts(tx, ids, d)
+		hidden, err = content.HidePosts(tx, ids, d)
 	}
 	if err != nil {
 		return err
@@ -284,13 +285,13 @@ func restoreSome(tx *db.Tx, o *models.ContentOperation, step *OperationStep) err
 	}
 	var shown []int64
 	if len(ids) > 0 {
-		shown, err = db.ShowComments(tx, ids)
+		shown, err = content.ShowComments(tx, ids)
 	} else {
 		column = "posts_restored"
 		if ids, err = next("posts", operationPosts); err != nil {
 			return err
 		}
-		shown, err = db.ShowPosts(tx, ids)
+		shown, err = content.ShowPosts(tx, ids)
 	}
 	if err != nil {
 		return err

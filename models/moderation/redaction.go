@@ -8,6 +8,7 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 )
 
@@ -110,7 +111,7 @@ func (s *Store) RequestRedaction(
 		FROM redactions
 		WHERE is_open=1 AND target_type=? AND target_id=? AND version=?`
 	err = s.Transact(ctx, func(tx *db.Tx) error {
-		m, err := db.LockModerated(tx, target)
+		m, err := content.LockModerated(tx, target)
 		if err != nil {
 			return err
 		}
@@ -141,14 +142,14 @@ func (s *Store) RequestRedaction(
 }
 
 // isRedacted reports whether a version of m, which is target, has no text left. CodeNotFound: there is no such version.
-func isRedacted(tx *db.Tx, target models.Target, m *db.Moderated, version int64) (bool, error) {
+func isRedacted(tx *db.Tx, target models.Target, m *content.Moderated, version int64) (bool, error) {
 	if m.Purged {
-		return false, db.ErrNoRevision()
+		return false, content.ErrNoRevision()
 	}
 	if version == m.Version {
 		return false, nil
 	}
-	table := db.RevisionTables[target.Kind]
+	table := content.RevisionTables[target.Kind]
 	query := `
 		SELECT redacted_at IS NOT NULL
 		FROM ` + table.Name + `
@@ -156,7 +157,7 @@ func isRedacted(tx *db.Tx, target models.Target, m *db.Moderated, version int64)
 	var redacted bool
 	read := tx.Raw(query, target.ID, version).Scan(&redacted)
 	if read.Error == nil && read.RowsAffected == 0 {
-		return false, db.ErrNoRevision()
+		return false, content.ErrNoRevision()
 	}
 	return redacted, read.Error
 }
@@ -185,12 +186,12 @@ func (s *Store) RedactVersion(
 
 // redact does what RedactVersion describes.
 func redact(tx *db.Tx, actor int64, target models.Target, version int64, reason string) error {
-	m, err := db.LockModerated(tx, target)
+	m, err := content.LockModerated(tx, target)
 	if err != nil {
 		return err
 	}
 	if m.AuthorID == actor {
-		return db.ErrOwnCase()
+		return content.ErrOwnCase()
 	}
 	redacted, err := isRedacted(tx, target, m, version)
 	if err != nil {
@@ -210,7 +211,7 @@ func redact(tx *db.Tx, actor int64, target models.Target, version int64, reason 
 			return err
 		}
 	}
-	table := db.RevisionTables[target.Kind]
+	table := content.RevisionTables[target.Kind]
 	overwrite := `
 		UPDATE ` + table.Name + `
 		SET ` + table.NoText + `, size=0, redacted_at=?
@@ -218,7 +219,7 @@ func redact(tx *db.Tx, actor int64, target models.Target, version int64, reason 
 	if err := tx.Exec(overwrite, now, target.ID, version).Error; err != nil {
 		return err
 	}
-	if err := db.EraseImagesOf(tx, target); err != nil {
+	if err := content.EraseImagesOf(tx, target); err != nil {
 		return err
 	}
 	if err := db.RedactEvents(tx, target); err != nil {
@@ -236,7 +237,7 @@ func replaceByPlaceholder(tx *db.Tx, target models.Target) error {
 		FROM comments
 		WHERE id=?`
 	const readPostText = `
-		SELECT p.id, p.title, p.content, ` + db.TagNames + ` AS tags, p.version, p.status, p.created_at
+		SELECT p.id, p.title, p.content, ` + content.TagNames + ` AS tags, p.version, p.status, p.created_at
 		FROM posts p
 		WHERE p.id=?`
 	if target.Kind == models.KindComment {
@@ -244,13 +245,13 @@ func replaceByPlaceholder(tx *db.Tx, target models.Target) error {
 		if err := tx.Raw(readCommentVersion, target.ID).Scan(&c).Error; err != nil {
 			return err
 		}
-		return db.ReplaceComment(tx, &c, 0, models.RedactedText)
+		return content.ReplaceComment(tx, &c, 0, models.RedactedText)
 	}
 	p := models.Post{}
 	if err := tx.Raw(readPostText, target.ID).Scan(&p).Error; err != nil {
 		return err
 	}
-	return db.RedactPost(tx, &p)
+	return content.RedactPost(tx, &p)
 }
 
 // ResolveRedaction ends a request: with OutcomeRedacted as RedactVersion does, with OutcomeDeclined by leaving the
@@ -283,9 +284,9 @@ func (s *Store) ResolveRedaction(ctx context.Context, actor, id int64, outcome, 
 		}
 		target := models.Target{Kind: r.TargetType, ID: r.TargetID}
 		if r.Requester.ID == actor {
-			return db.ErrOwnCase()
+			return content.ErrOwnCase()
 		}
-		if _, err := db.LockModerated(tx, target); err != nil {
+		if _, err := content.LockModerated(tx, target); err != nil {
 			return err
 		}
 		var open *bool
@@ -327,15 +328,15 @@ func (s *Store) PurgeContent(ctx context.Context, actor int64, target models.Tar
 		if err := db.LockActor(tx, actor, models.RoleAdmin); err != nil {
 			return err
 		}
-		m, err := db.LockModerated(tx, target)
+		m, err := content.LockModerated(tx, target)
 		if err == nil && m.AuthorID == actor {
-			err = db.ErrOwnCase()
+			err = content.ErrOwnCase()
 		}
 		if err != nil || m.Purged {
 			return err
 		}
 		if m.Status == models.StatusNormal {
-			if err := db.Hide(tx, target, models.Deletion{At: tx.Now, By: models.Author{ID: actor},
+			if err := content.Hide(tx, target, models.Deletion{At: tx.Now, By: models.Author{ID: actor},
 				Reason: reason}); err != nil {
 				return err
 			}
@@ -343,7 +344,7 @@ func (s *Store) PurgeContent(ctx context.Context, actor int64, target models.Tar
 		if err := purge(tx, target, actor, reason, models.WholeSeconds(tx.Now)); err != nil {
 			return err
 		}
-		now := &db.Moderated{Status: models.StatusDeleted, DeletedBy: actor}
+		now := &content.Moderated{Status: models.StatusDeleted, DeletedBy: actor}
 		after := now.State()
 		after["purged"] = true
 		return db.LogModeration(tx, act(actor, "purge", target, reason, m.State(), after))
@@ -356,7 +357,7 @@ func (s *Store) PurgeContent(ctx context.Context, actor int64, target models.Tar
 
 // purge deletes the text of a deleted target whose post's row is held.
 func purge(tx *db.Tx, target models.Target, actor int64, reason string, now time.Time) error {
-	table := db.RevisionTables[target.Kind]
+	table := content.RevisionTables[target.Kind]
 	id, kind := target.ID, target.Kind
 	// The version is incremented, so that caches made of the text are not used.
 	empty := `

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
 )
@@ -156,7 +157,7 @@ func lockOpenRing(tx *db.Tx, actor, id int64) error {
 	case read.RowsAffected == 0:
 		return errNoRing()
 	case ring.Own:
-		return db.ErrOwnCase()
+		return content.ErrOwnCase()
 	case ring.Status != models.RingOpen:
 		return models.Errorf(models.CodeConflict, "The ring was %s already.", ring.Status)
 	}

@@ -11,6 +11,7 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 )
 
@@ -297,7 +298,7 @@ var exportSections = []exportSection{
 		WHERE id=? AND id>?
 		LIMIT ?`),
 	rowsOf[exportedPost]("posts", `
-		SELECT p.id AS row_id, p.id, p.title, p.content, `+db.TagNames+` AS tags,
+		SELECT p.id AS row_id, p.id, p.title, p.content, `+content.TagNames+` AS tags,
 			IF(p.status=`+db.SQLDeleted+`,'deleted','normal') AS status, p.version, p.likes_count, p.comments_count,
 			p.locked, p.pinned, p.created_at, p.updated_at, p.deleted_at,
 			COALESCE(p.deleted_by=p.user_id,FALSE) AS deleted_by_you
@@ -475,7 +476,7 @@ func (r exportedCommentRevision) key() models.ListKey {
 func revisionsOf[T interface{ key() models.ListKey }](
 	name string, kind models.TargetKind, columns string,
 ) exportSection {
-	revisions := db.RevisionTables[kind]
+	revisions := content.RevisionTables[kind]
 	from := `
 		SELECT ` + columns + `
 		FROM ` + db.TargetTables[kind].Targets + ` x FORCE INDEX (%s)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 )
 
@@ -17,7 +18,7 @@ import (
 // n posts of others are newer. So one query finds the newest post of each followed user, in three steps in an index
 // each, and another reads n entries of the index for each of n authors.
 func (s *Store) Feed(
-	ctx context.Context, userID int64, view db.PostView, after *models.ListKey, limit int,
+	ctx context.Context, userID int64, view content.PostView, after *models.ListKey, limit int,
 ) ([]models.Post, error) {
 	for try := 1; ; try++ {
 		authors, err := s.FeedAuthors(ctx, userID, after, limit)
@@ -34,7 +35,7 @@ func (s *Store) Feed(
 
 // newestOf reads the newest posts after the key of these authors, up to PageBytes of content.
 func (s *Store) newestOf(
-	ctx context.Context, viewer int64, view db.PostView, authors []int64, after *models.ListKey, limit int,
+	ctx context.Context, viewer int64, view content.PostView, authors []int64, after *models.ListKey, limit int,
 ) (posts []models.Post, left int, err error) {
 	parts := make([]string, len(authors))
 	args := []any{viewer}

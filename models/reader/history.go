@@ -7,6 +7,7 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 )
 
@@ -26,7 +27,7 @@ func (s *Store) CommentsByUser(
 		where.Add(db.NotBlocked("c.user_id"), viewer)
 		where.Add(db.NotBlocked("p.user_id"), viewer)
 		query := `
-			SELECT ` + db.CommentColumns + `, p.title AS post_title
+			SELECT ` + content.CommentColumns + `, p.title AS post_title
 			FROM ` + written.From + `
 			STRAIGHT_JOIN posts p ON p.id=c.post_id AND p.status=` + db.SQLNormal + `
 			STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=c.user_id
@@ -53,7 +54,7 @@ func likesOf(table string, userID int64) db.Trail {
 // than row before (0 for the first page). Likes of deleted posts are skipped. If skipped likes make the page short,
 // rest is where the list continues; nil at its end.
 func (s *Store) LikedPosts(
-	ctx context.Context, viewer, userID int64, view db.PostView, before int64, limit int,
+	ctx context.Context, viewer, userID int64, view content.PostView, before int64, limit int,
 ) (list []models.Liked[models.Post], rest *models.ListKey, err error) {
 	likes := likesOf("post_likes", userID)
 	visible := func(where db.Conditions, limit int) *gorm.DB {
@@ -62,7 +63,7 @@ func (s *Store) LikedPosts(
 			SELECT ` + view.Columns() + `, l.id AS row_id, l.created_at AS liked_at
 			FROM ` + likes.From + `
 			STRAIGHT_JOIN posts p ON p.id=l.post_id AND p.status=` + db.SQLNormal + `
-			STRAIGHT_JOIN ` + db.ListedUsers + `
+			STRAIGHT_JOIN ` + content.ListedUsers + `
 			` + view.Join(viewer) + `
 			` + where.Clause() + `
 			ORDER BY ` + likes.Order() + `
@@ -87,7 +88,7 @@ func (s *Store) LikedComments(
 		where.Add(db.NotBlocked("p.user_id"), viewer)
 		where.Add(db.NotBlocked("c.user_id"), viewer)
 		query := `
-			SELECT ` + db.CommentColumns + `, l.id AS row_id, l.created_at AS liked_at
+			SELECT ` + content.CommentColumns + `, l.id AS row_id, l.created_at AS liked_at
 			FROM ` + likes.From + `
 			STRAIGHT_JOIN comments c ON c.id=l.comment_id AND c.status=` + db.SQLNormal + `
 			STRAIGHT_JOIN posts p ON p.id=c.post_id AND p.status=` + db.SQLNormal + `

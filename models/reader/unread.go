@@ -8,6 +8,7 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 )
 
@@ -110,7 +111,7 @@ func (s *Store) postsWithNews(
 		where.Add("COALESCE(q.level, " + db.Literal(models.NotSubscribed) + ")<>" + db.SQLMuted)
 		where.Add("(m.post_id IS NOT NULL OR q.level=" + db.SQLFollowing + ")")
 		query := `
-		SELECT ` + db.ViewSummary.Columns() + `, o.read_to, o.fresh
+		SELECT ` + content.ViewSummary.Columns() + `, o.read_to, o.fresh
 		FROM (
 			SELECT p.id, p.active_at AS place, COALESCE(m.comment_id, 0) AS read_to,
 				n.status=` + db.SQLNormal + ` AND n.user_id<>? AND ` + db.NotBlocked("n.user_id") + ` AS fresh
@@ -128,8 +129,8 @@ func (s *Store) postsWithNews(
 			LIMIT ?
 		) o
 		STRAIGHT_JOIN posts p ON p.id=o.id
-		STRAIGHT_JOIN ` + db.ListedUsers + `
-		` + db.ViewSummary.Join(userID) + `
+		STRAIGHT_JOIN ` + content.ListedUsers + `
+		` + content.ViewSummary.Join(userID) + `
 		ORDER BY o.place DESC, o.id DESC`
 		args := slices.Concat([]any{userID, userID, userID}, sourceArgs, []any{userID, userID})
 		return s.Read(ctx).Raw(query, where.Between(args, limit)...)

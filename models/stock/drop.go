@@ -9,6 +9,7 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 )
 
@@ -104,7 +105,7 @@ func lockDropPost(tx *db.Tx, actor, postID int64, kind models.TargetKind) (moder
 		FROM posts FORCE INDEX (PRIMARY)
 		WHERE id=?
 		FOR UPDATE`
-	var post db.Moderated
+	var post content.Moderated
 	if err := tx.Raw(query, postID).Scan(&post).Error; err != nil {
 		return false, err
 	}
@@ -138,7 +139,7 @@ func (s *Store) CreateDrop(
 		if err != nil {
 			return err
 		}
-		ids, err := db.DropsOf(tx.DB, []int64{postID})
+		ids, err := content.DropsOf(tx.DB, []int64{postID})
 		if err != nil {
 			return err
 		}
@@ -295,7 +296,7 @@ func readDrop(conn *gorm.DB, id int64) (*models.Drop, error) {
 // It runs one query for each thousand ids.
 func (s *Store) Drops(ctx context.Context, ids []int64) ([]models.Drop, error) {
 	var found []models.Drop
-	for some := range slices.Chunk(db.Ascending(ids), db.LiveCountsChunk) {
+	for some := range slices.Chunk(db.Ascending(ids), content.LiveCountsChunk) {
 		query := `
 		SELECT ` + dropColumns + `
 		FROM drops d FORCE INDEX (PRIMARY)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 )
 
@@ -55,7 +56,7 @@ type publicPost struct {
 
 func describePosts(tx *db.Tx, ids []int64) (map[int64]db.Described, error) {
 	query := `
-		SELECT ` + db.PostColumns + `, ` + db.FullColumns + `
+		SELECT ` + content.PostColumns + `, ` + content.FullColumns + `
 		FROM posts p
 		JOIN users u ON u.id=p.user_id
 		WHERE p.id IN (` + db.JoinIDs(ids) + `) AND p.status=?`
@@ -92,7 +93,7 @@ type publicComment struct {
 // describeComments shows comments that are public. Those that are deleted, or whose post is, have their ids alone.
 func describeComments(tx *db.Tx, ids []int64) (map[int64]db.Described, error) {
 	query := `
-		SELECT ` + db.CommentColumns + `, p.status AS post_status
+		SELECT ` + content.CommentColumns + `, p.status AS post_status
 		FROM comments c
 		JOIN users u ON u.id=c.user_id
 		JOIN posts p ON p.id=c.post_id

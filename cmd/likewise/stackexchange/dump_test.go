@@ -54,12 +54,13 @@ func TestScan_namesTheErrorAndItsRow(t *testing.T) {
 
 func TestDump_leavesOutRowsThatItCannotRead(t *testing.T) {
 	for bad, want := range map[string]string{
-		`<row CreationDate="2020-01-01T00:00:00.000"/>`:        "it has no Id",
-		`<row Id="0" CreationDate="2020-01-01T00:00:00"/>`:     `Id="0" is not a user`,
-		`<row Id="9223372036854775808"/>`:                      `Id="9223372036854775808" is not a whole number`,
-		`<row Id="2" CreationDate="&lol;"/>`:                   `CreationDate="&lol;" is not a time`,
-		`<row Id="2" CreationDate="9999-01-01T00:00:00"/>`:     `"9999-01-01T00:00:00" is not a time from 1970 to 2037`,
-		`<row Id="` + strings.Repeat("é", 100) + `"/>`:         `Id="éééééééééééééééééééé…" is not`,
+		`<row CreationDate="2020-01-01T00:00:00.000"/>`:    "it has no Id",
+		`<row Id="0" CreationDate="2020-01-01T00:00:00"/>`: `Id="0" is not a user`,
+		`<row Id="9223372036854775808"/>`:                  `Id="9223372036854775808" is not a whole number`,
+		`<row Id="2" CreationDate="&lol;"/>`:               `CreationDate="&lol;" is not a time`,
+		`<row Id="2" CreationDate="9999-01-01T00:00:00"/>`: `"9999-01-01T00:00:00" is not a time from 1970 to 2037`,
+		`<row Id="` + strings.Repeat("é",
+			100) + `"/>`: `Id="éééééééééééééééééééé…" is not`,
 		`<row Id="1" CreationDate="2021-01-01T00:00:00.000"/>`: "more than one row has the Id 1",
 	} {
 		dir := writeDump(t, map[string]string{"Users": user + "\n" + bad})

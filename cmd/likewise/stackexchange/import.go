@@ -30,6 +30,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 )
 
@@ -137,7 +138,8 @@ func (im *importer) run(ctx context.Context) (err error) {
 	}
 	im.summary.count(im.dump)
 
-	im.users, err = load(ctx, im, StageUsers, kindUser, im.dump.users, &im.summary.Users, im.user, im.Store.ImportUsers)
+	im.users, err = load(ctx, im, StageUsers, kindUser, im.dump.users, &im.summary.Users, im.user,
+		content.New(im.Store).ImportUsers)
 	if err != nil {
 		return err
 	}
@@ -149,7 +151,7 @@ func (im *importer) run(ctx context.Context) (err error) {
 		im.dump.questions,
 		&im.summary.Posts,
 		im.post,
-		im.Store.ImportPosts,
+		content.New(im.Store).ImportPosts,
 	)
 	if err != nil {
 		return err
@@ -166,7 +168,7 @@ func (im *importer) run(ctx context.Context) (err error) {
 		im.dump.answers,
 		&im.summary.Comments,
 		im.answer,
-		im.Store.ImportComments,
+		content.New(im.Store).ImportComments,
 	)
 	if err != nil {
 		return err
@@ -179,7 +181,7 @@ func (im *importer) run(ctx context.Context) (err error) {
 		im.dump.comments,
 		&im.summary.Comments,
 		im.comment,
-		im.Store.ImportComments,
+		content.New(im.Store).ImportComments,
 	)
 	if err != nil {
 		return err
@@ -197,7 +199,7 @@ func (im *importer) checkName(ctx context.Context) error {
 	for _, e := range im.dump.users.rows[:min(compared, len(im.dump.users.rows))] {
 		accounts[e.id] = time.UnixMilli(e.created)
 	}
-	sources, err := im.Store.ImportSources(ctx, sourcePrefix, kindUser, accounts)
+	sources, err := content.New(im.Store).ImportSources(ctx, sourcePrefix, kindUser, accounts)
 	if err != nil {
 		return err
 	}
@@ -242,7 +244,7 @@ func load[T any](ctx context.Context, im *importer, stage Stage, kind string, t 
 	decode func(context.Context, *row) (T, Reason, error),
 	write func(context.Context, string, string, []T) ([]int64, error),
 ) (map[int64]int64, error) {
-	ids, err := im.Store.Imported(ctx, im.source, kind)
+	ids, err := content.New(im.Store).Imported(ctx, im.source, kind)
 	if err != nil {
 		return nil, err
 	}
@@ -425,14 +427,14 @@ func (im *importer) author(ctx context.Context, owner int64) (int64, error) {
 	if im.deleted != 0 {
 		return im.deleted, nil
 	}
-	there, err := im.Store.Imported(ctx, placeholderSource, kindPlaceholder)
+	there, err := content.New(im.Store).Imported(ctx, placeholderSource, kindPlaceholder)
 	if err != nil {
 		return 0, err
 	}
 	if im.deleted = there[0]; im.deleted != 0 {
 		return im.deleted, nil
 	}
-	ids, err := im.Store.ImportUsers(ctx, placeholderSource, kindPlaceholder, []models.ImportedUser{{
+	ids, err := content.New(im.Store).ImportUsers(ctx, placeholderSource, kindPlaceholder, []models.ImportedUser{{
 		Usernames: []string{"deleted", "deleted-user", "deleted-user-2", "deleted-user-3"},
 		Email:     "deleted@stackexchange" + models.NoEmailDomain,
 		CreatedAt: im.Store.Now(),

@@ -17,6 +17,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
 	"likewise/models/reader"
@@ -243,7 +244,8 @@ func TestImport_canBeReadOn(t *testing.T) {
 	}
 	require.NoError(t, reader.New(store).MarkRead(t.Context(), people[0].ID, post, 0))
 	require.Zero(t, unread())
-	_, err = store.CreateComment(t.Context(), people[1], post, nil, models.CommentText{Content: "Another one."})
+	_, err = content.New(store).CreateComment(t.Context(), people[1], post, nil,
+		models.CommentText{Content: "Another one."})
 	require.NoError(t, err)
 	require.EqualValues(t, 1, unread())
 }
@@ -257,7 +259,7 @@ func TestImport_secondTimeChangesNothing(t *testing.T) {
 	require.NoError(t, err)
 	_, err = likes.New(store).SetLike(t.Context(), post, likers[0], false)
 	require.NoError(t, err)
-	_, err = store.UpdatePost(t.Context(), 0, 2, 0, models.PostText{Title: "Edited", Content: "here"})
+	_, err = content.New(store).UpdatePost(t.Context(), 0, 2, 0, models.PostText{Title: "Edited", Content: "here"})
 	require.NoError(t, err)
 	before := contentOf(t, store)
 
@@ -536,7 +538,7 @@ func TestImport_adaptsTextsToTheForum(t *testing.T) {
 	require.Equal(t, Tally{Read: 2, Created: 1, Skipped: map[Reason]int64{OtherPost: 1}}, s.Posts)
 	require.Equal(t, Tally{Read: 2, Created: 1, Skipped: map[Reason]int64{NoPost: 1}}, s.Comments)
 	require.Equal(t, [2]int64{1, 1}, [2]int64{s.Cut, s.Blank})
-	post, err := store.PostByID(t.Context(), 0, 1)
+	post, err := content.New(store).PostByID(t.Context(), 0, 1)
 	require.NoError(t, err)
 	require.NoError(t, models.PostText{Title: post.Title, Content: post.Content}.Validate())
 	require.True(t, strings.HasSuffix(post.Content, "\n\nlong line"+wasCut), "cut between lines")

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"likewise/models"
+	"likewise/models/content"
 	"likewise/models/likes"
 )
 
@@ -99,7 +100,7 @@ func (s *likeStage) add(
 	ids map[int64]int64,
 	likes func(entry) int64,
 ) error {
-	marked, err := s.im.Store.Imported(ctx, s.im.source, kind)
+	marked, err := content.New(s.im.Store).Imported(ctx, s.im.source, kind)
 	if err != nil {
 		return err
 	}
@@ -161,7 +162,7 @@ func (s *likeStage) sendTarget(ctx context.Context, j job) error {
 		}
 		s.count(1, func(t *Tally) { t.Created++ })
 	}
-	return s.im.Store.MarkImported(ctx, s.im.source, j.kind, j.external, j.target.ID)
+	return content.New(s.im.Store).MarkImported(ctx, s.im.source, j.kind, j.external, j.target.ID)
 }
 
 func (s *likeStage) count(likes int64, change func(*Tally)) {

@@ -1,4 +1,4 @@
-package db
+package content
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // tagNamesOfX is TagNames of the post x.
@@ -18,7 +19,7 @@ const tagNamesOfX = `(
 
 // keepRevision copies the current version of a target before an edit replaces it, and deletes old ones that exceed the
 // bounds. Counting never moves updated_at, so it is the time when the version was written.
-func keepRevision(tx *Tx, target models.Target) error {
+func keepRevision(tx *db.Tx, target models.Target) error {
 	if err := tx.Exec(RevisionTables[target.Kind].keep, target.ID).Error; err != nil {
 		return fmt.Errorf("keep revision of %s: %w", target, err)
 	}
@@ -26,7 +27,7 @@ func keepRevision(tx *Tx, target models.Target) error {
 }
 
 // pruneRevisions deletes the versions of a target that exceed MaxRevisions or MaxRevisionBytes.
-func pruneRevisions(tx *Tx, target models.Target) error {
+func pruneRevisions(tx *db.Tx, target models.Target) error {
 	table := RevisionTables[target.Kind]
 	var kept []struct{ Version, Size int64 }
 	query := `
@@ -64,7 +65,7 @@ func pruneRevisions(tx *Tx, target models.Target) error {
 	prune := `
 		DELETE
 		FROM ` + table.Name + `
-		WHERE ` + table.ID + `=? AND version IN (` + JoinIDs(excess) + `)`
+		WHERE ` + table.ID + `=? AND version IN (` + db.JoinIDs(excess) + `)`
 	if err := tx.Exec(prune, target.ID).Error; err != nil {
 		return fmt.Errorf("prune revisions of %s: %w", target, err)
 	}
@@ -84,12 +85,12 @@ func (q RevisionQuery) shown() (join, where string) {
 	if q.Deleted {
 		return "", ""
 	}
-	return RevisionTables[q.Target.Kind].open, " AND x.status=" + SQLNormal
+	return RevisionTables[q.Target.Kind].open, " AND x.status=" + db.SQLNormal
 }
 
 // ListRevisions lists the versions of a post or comment without their texts, latest first, including the current one.
 // It runs two queries. If the target is deleted or never existed, ListRevisions returns CodeNotFound.
-func (s *DB) ListRevisions(ctx context.Context, q RevisionQuery) ([]models.Revision, error) {
+func (s *Store) ListRevisions(ctx context.Context, q RevisionQuery) ([]models.Revision, error) {
 	now, err := s.presentRevision(ctx, q, "")
 	if err != nil {
 		return nil, fmt.Errorf("list revisions of %s: %w", q.Target, err)
@@ -100,10 +101,10 @@ func (s *DB) ListRevisions(ctx context.Context, q RevisionQuery) ([]models.Revis
 	}
 	table := RevisionTables[q.Target.Kind]
 	query := `
-		SELECT r.version, ` + AuthorColumns + `, r.size, ` + table.oldEdit + ` AS changed,
+		SELECT r.version, ` + db.AuthorColumns + `, r.size, ` + table.oldEdit + ` AS changed,
 			r.created_at, r.redacted_at
 		FROM ` + table.Name + ` r
-		STRAIGHT_JOIN ` + TargetTables[q.Target.Kind].Targets + ` x ON x.id=r.` + table.ID + `
+		STRAIGHT_JOIN ` + db.TargetTables[q.Target.Kind].Targets + ` x ON x.id=r.` + table.ID + `
 		LEFT JOIN users u ON u.id=COALESCE(r.editor_id,x.user_id)
 		WHERE r.` + table.ID + `=? AND r.version<?
 		ORDER BY r.version DESC
@@ -117,17 +118,17 @@ func (s *DB) ListRevisions(ctx context.Context, q RevisionQuery) ([]models.Revis
 
 // RevisionOf returns one version of q's target with its text. If the target is deleted or never existed, or if the
 // version was deleted or never existed, RevisionOf returns CodeNotFound.
-func (s *DB) RevisionOf(ctx context.Context, q RevisionQuery, version int64) (*models.Revision, error) {
+func (s *Store) RevisionOf(ctx context.Context, q RevisionQuery, version int64) (*models.Revision, error) {
 	table := RevisionTables[q.Target.Kind]
 	r, err := s.presentRevision(ctx, q, table.presentText)
 	if err != nil || r.Version == version {
 		return r, err
 	}
 	query := `
-		SELECT r.version, ` + AuthorColumns + `, r.size, ` + table.oldEdit + ` AS changed,
+		SELECT r.version, ` + db.AuthorColumns + `, r.size, ` + table.oldEdit + ` AS changed,
 			r.created_at, r.redacted_at` + table.oldText + `
 		FROM ` + table.Name + ` r
-		STRAIGHT_JOIN ` + TargetTables[q.Target.Kind].Targets + ` x ON x.id=r.` + table.ID + `
+		STRAIGHT_JOIN ` + db.TargetTables[q.Target.Kind].Targets + ` x ON x.id=r.` + table.ID + `
 		LEFT JOIN users u ON u.id=COALESCE(r.editor_id,x.user_id)
 		WHERE r.` + table.ID + `=? AND r.version=?`
 	var old models.Revision
@@ -147,13 +148,13 @@ func ErrNoRevision() *models.Error {
 }
 
 // presentRevision reads the current version of q's target, with the columns of text.
-func (s *DB) presentRevision(ctx context.Context, q RevisionQuery, text string) (*models.Revision, error) {
+func (s *Store) presentRevision(ctx context.Context, q RevisionQuery, text string) (*models.Revision, error) {
 	join, where := q.shown()
 	query := `
-		SELECT x.version, ` + AuthorColumns + `, LENGTH(x.content) AS size,
+		SELECT x.version, ` + db.AuthorColumns + `, LENGTH(x.content) AS size,
 			` + RevisionTables[q.Target.Kind].presentEdit + ` AS changed,
 			x.updated_at AS created_at` + text + `
-		FROM ` + TargetTables[q.Target.Kind].Targets + ` x
+		FROM ` + db.TargetTables[q.Target.Kind].Targets + ` x
 		` + join + `
 		LEFT JOIN users u ON u.id=COALESCE(x.edited_by,x.user_id)
 		WHERE x.id=?` + where
@@ -196,7 +197,8 @@ var RevisionTables = map[models.TargetKind]revisionTable{
 			WHERE x.id=?`,
 	},
 	models.KindComment: {
-		Name: "comment_revisions", ID: "comment_id", open: "JOIN posts p ON p.id=x.post_id AND p.status=" + SQLNormal,
+		Name: "comment_revisions", ID: "comment_id", open: "JOIN posts p ON p.id=x.post_id AND p.status=" +
+			db.SQLNormal,
 		presentText: ", x.content", presentEdit: fmt.Sprintf("IF(x.version=0, 0, %d)", models.ChangedContent),
 		oldText: ", r.content", oldEdit: fmt.Sprintf("IF(r.version=0, 0, %d)", models.ChangedContent),
 		NoText: "content=''", NoPresentText: "content=''",

@@ -1,14 +1,15 @@
-package db
+package content
 
 import (
 	"context"
 	"fmt"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // writeExcerpt stores the excerpt of a post whose row is locked.
-func writeExcerpt(tx *Tx, postID int64, e Excerpt) error {
+func writeExcerpt(tx *db.Tx, postID int64, e db.Excerpt) error {
 	const update = `
 		UPDATE posts
 		SET excerpt=?, excerpt_version=?, updated_at=updated_at
@@ -19,7 +20,7 @@ func writeExcerpt(tx *Tx, postID int64, e Excerpt) error {
 // WriteExcerpts makes the excerpts of at most limit posts that have none, or one of an earlier ExcerptVersion. It
 // returns their number: fewer than limit if none is left. Each excerpt is written in a transaction of its own, and
 // several callers may run at once. A DB without Options.Excerpt writes none.
-func (s *DB) WriteExcerpts(ctx context.Context, limit int) (int, error) {
+func (s *Store) WriteExcerpts(ctx context.Context, limit int) (int, error) {
 	if !s.HasExcerpts() {
 		return 0, nil
 	}
@@ -42,13 +43,13 @@ func (s *DB) WriteExcerpts(ctx context.Context, limit int) (int, error) {
 	return len(ids), nil
 }
 
-func (s *DB) excerptPost(ctx context.Context, id int64) error {
+func (s *Store) excerptPost(ctx context.Context, id int64) error {
 	const query = `
 		SELECT content
 		FROM posts FORCE INDEX (PRIMARY)
 		WHERE id=? AND status=? AND excerpt_version<?
 		FOR UPDATE`
-	return s.Transact(ctx, func(tx *Tx) error {
+	return s.Transact(ctx, func(tx *db.Tx) error {
 		var content string
 		read := tx.Raw(query, id, models.StatusNormal, models.ExcerptVersion).Scan(&content)
 		if read.Error != nil || read.RowsAffected == 0 {

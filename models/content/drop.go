@@ -1,14 +1,16 @@
-package db
+package content
 
 import (
 	"context"
 	"fmt"
 
 	"gorm.io/gorm"
+
+	"likewise/models/db"
 )
 
 // DropIDs returns the ids of the drops of a post, deleted or not, in ascending order. There are at most MaxDrops.
-func (s *DB) DropIDs(ctx context.Context, postID int64) ([]int64, error) {
+func (s *Store) DropIDs(ctx context.Context, postID int64) ([]int64, error) {
 	ids, err := DropsOf(s.Read(ctx), []int64{postID})
 	if err != nil {
 		return nil, fmt.Errorf("read drops of post %d: %w", postID, err)
@@ -24,10 +26,10 @@ func DropsOf(conn *gorm.DB, posts []int64) ([]int64, error) {
 	query := `
 		SELECT id
 		FROM drops FORCE INDEX (idx_post_id)
-		WHERE post_id IN (` + JoinIDs(Ascending(posts)) + `)`
+		WHERE post_id IN (` + db.JoinIDs(db.Ascending(posts)) + `)`
 	var ids []int64
 	if err := conn.Raw(query).Scan(&ids).Error; err != nil {
 		return nil, fmt.Errorf("read drops of posts: %w", err)
 	}
-	return Ascending(ids), nil
+	return db.Ascending(ids), nil
 }

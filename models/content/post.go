@@ -1,4 +1,4 @@
-package db
+package content
 
 import (
 	"context"
@@ -8,18 +8,19 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/db"
 	"likewise/models/search"
 )
 
 // CreatePost writes a post and returns it as viewers read it.
-func (s *DB) CreatePost(ctx context.Context, author models.Author, text models.PostText) (*models.Post, error) {
+func (s *Store) CreatePost(ctx context.Context, author models.Author, text models.PostText) (*models.Post, error) {
 	var p *models.Post
 	tags, err := s.tagIDs(ctx, text.Tags)
 	if err != nil {
 		return nil, fmt.Errorf("create post: %w", err)
 	}
 	derived := derive(text, s.Excerpt(text.Content))
-	err = s.Transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *db.Tx) error {
 		now := models.WholeSeconds(tx.Now)
 		p = &models.Post{
 			Author: author, Title: text.Title, Content: text.Content, Tags: text.Tags, Status: models.StatusNormal,
@@ -28,11 +29,11 @@ func (s *DB) CreatePost(ctx context.Context, author models.Author, text models.P
 		if p.ID, err = insertPost(tx, newPost{author.ID, text, now, now}, tags, derived); err != nil {
 			return err
 		}
-		if err := notifyMentions(tx, author.ID, p.ID, 0, now, text.Mentions, 0); err != nil {
+		if err := db.NotifyMentions(tx, author.ID, p.ID, 0, now, text.Mentions, 0); err != nil {
 			return err
 		}
-		subject := TargetSubject(models.Target{Kind: models.KindPost, ID: p.ID})
-		if err := addImageUses(tx, subject, []int64{author.ID}, text.Content); err != nil {
+		subject := db.TargetSubject(models.Target{Kind: models.KindPost, ID: p.ID})
+		if err := db.AddImageUses(tx, subject, []int64{author.ID}, text.Content); err != nil {
 			return err
 		}
 		tx.Announce(models.PostCreated, p.ID)
@@ -53,15 +54,15 @@ type newPost struct {
 // derived is what is stored beside the text of a post and made of it.
 type derived struct {
 	weights map[string]int // of the terms of the search index
-	excerpt Excerpt
+	excerpt db.Excerpt
 }
 
-func derive(text models.PostText, e Excerpt) derived {
+func derive(text models.PostText, e db.Excerpt) derived {
 	return derived{search.Weights(text.Title, text.Content), e}
 }
 
 // insertPost writes a post with its tags and what was derived from its text.
-func insertPost(tx *Tx, p newPost, tags map[string]int64, d derived) (int64, error) {
+func insertPost(tx *db.Tx, p newPost, tags map[string]int64, d derived) (int64, error) {
 	id, err := tx.Insert(`
 		INSERT INTO posts
 			(user_id, title, content, excerpt, excerpt_version, created_at, updated_at, hot_score, active_at,
@@ -83,12 +84,12 @@ func insertPost(tx *Tx, p newPost, tags map[string]int64, d derived) (int64, err
 
 // PostByID reads a post as viewer (0 for the anonymous) sees it. If the post is deleted or never existed, PostByID
 // returns CodeNotFound.
-func (s *DB) PostByID(ctx context.Context, viewer, id int64) (*models.Post, error) {
+func (s *Store) PostByID(ctx context.Context, viewer, id int64) (*models.Post, error) {
 	return readPost(s.Read(ctx), viewer, id)
 }
 
 // PostsByID reads posts as the anonymous see them. It omits those that are deleted or never existed.
-func (s *DB) PostsByID(ctx context.Context, ids []int64) (map[int64]*models.Post, error) {
+func (s *Store) PostsByID(ctx context.Context, ids []int64) (map[int64]*models.Post, error) {
 	read, err := postsByID(s.Read(ctx), 0, ids)
 	if err != nil {
 		return nil, err
@@ -117,7 +118,7 @@ func postsByID(conn *gorm.DB, viewer int64, ids []int64) (posts []*models.Post, 
 		SELECT ` + PostColumns + `, ` + FullColumns + `
 		FROM posts p FORCE INDEX (PRIMARY)
 		STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=p.user_id
-		WHERE p.id IN (` + JoinIDs(ids) + `) AND p.status=?`
+		WHERE p.id IN (` + db.JoinIDs(ids) + `) AND p.status=?`
 	if err := conn.Raw(query, viewer, models.StatusNormal).Scan(&posts).Error; err != nil {
 		return nil, fmt.Errorf("read %d posts: %w", len(ids), err)
 	}
@@ -125,11 +126,11 @@ func postsByID(conn *gorm.DB, viewer int64, ids []int64) (posts []*models.Post, 
 }
 
 // PostPlaces returns the places of posts that are not deleted, by id.
-func (s *DB) PostPlaces(ctx context.Context, ids []int64) (map[int64]models.PostPlace, error) {
+func (s *Store) PostPlaces(ctx context.Context, ids []int64) (map[int64]models.PostPlace, error) {
 	query := `
 		SELECT id, user_id AS author_id, locked
 		FROM posts FORCE INDEX (PRIMARY)
-		WHERE id IN (` + JoinIDs(ids) + `) AND status=?`
+		WHERE id IN (` + db.JoinIDs(ids) + `) AND status=?`
 	var rows []struct {
 		ID    int64
 		Place models.PostPlace `gorm:"embedded"`
@@ -148,7 +149,7 @@ func (s *DB) PostPlaces(ctx context.Context, ids []int64) (map[int64]models.Post
 // returns the post as this edit left it. An edit that changes nothing makes no version. UpdatePost returns
 // CodePrecondition if the post has another version, CodeLocked if it is locked and the editor is not a moderator, and
 // CodeNotFound if it is deleted or never existed.
-func (s *DB) UpdatePost(
+func (s *Store) UpdatePost(
 	ctx context.Context, editor, id, version int64, text models.PostText,
 ) (p *models.Post, err error) {
 	tags, err := s.tagIDs(ctx, text.Tags)
@@ -156,7 +157,7 @@ func (s *DB) UpdatePost(
 		return nil, fmt.Errorf("update post %d: %w", id, err)
 	}
 	derived := derive(text, s.Excerpt(text.Content))
-	err = s.Transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *db.Tx) error {
 		if _, err := lockPosts(tx, []int64{id}, models.StatusNormal); err != nil {
 			return err
 		}
@@ -175,7 +176,7 @@ func (s *DB) UpdatePost(
 		if err := replacePost(tx, p, editor, text, tags, derived); err != nil {
 			return err
 		}
-		return notifyMentions(tx, p.Author.ID, p.ID, 0, p.UpdatedAt, text.Mentions, 0)
+		return db.NotifyMentions(tx, p.Author.ID, p.ID, 0, p.UpdatedAt, text.Mentions, 0)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("update post %d: %w", id, err)
@@ -185,7 +186,9 @@ func (s *DB) UpdatePost(
 
 // replacePost writes the next version of p, whose row is locked, keeps the old one as a Revision and updates p. editor
 // is 0 for the text that a redaction leaves.
-func replacePost(tx *Tx, p *models.Post, editor int64, text models.PostText, tags map[string]int64, d derived) error {
+func replacePost(
+	tx *db.Tx, p *models.Post, editor int64, text models.PostText, tags map[string]int64, d derived,
+) error {
 	changed := p.ChangesTo(text)
 	if err := keepRevision(tx, models.Target{Kind: models.KindPost, ID: p.ID}); err != nil {
 		return err
@@ -196,7 +199,7 @@ func replacePost(tx *Tx, p *models.Post, editor int64, text models.PostText, tag
 	if p.Status == models.StatusNormal {
 		indexed = search.Version
 	} else {
-		d.excerpt = Excerpt{} // ShowPosts makes it
+		d.excerpt = db.Excerpt{} // ShowPosts makes it
 	}
 	const update = `
 		UPDATE posts
@@ -222,7 +225,7 @@ func replacePost(tx *Tx, p *models.Post, editor int64, text models.PostText, tag
 		return err
 	}
 	owners := []int64{p.Author.ID, editor}
-	if err := addImageUses(tx, TargetSubject(models.Target{Kind: models.KindPost, ID: p.ID}), owners,
+	if err := db.AddImageUses(tx, db.TargetSubject(models.Target{Kind: models.KindPost, ID: p.ID}), owners,
 		text.Content); err != nil {
 		return err
 	}
@@ -240,19 +243,19 @@ func replacePost(tx *Tx, p *models.Post, editor int64, text models.PostText, tag
 }
 
 // RedactPost replaces the text of p by RedactedText, as replacePost does.
-func RedactPost(tx *Tx, p *models.Post) error {
+func RedactPost(tx *db.Tx, p *models.Post) error {
 	text := models.PostText{Title: models.RedactedText, Content: models.RedactedText}
 	return replacePost(tx, p, 0, text, nil, derive(text, tx.Excerpt(text.Content)))
 }
 
 // mayEdit returns CodeLocked if the post is locked and the editor is not a moderator (see despiteLock).
-func mayEdit(tx *Tx, editor int64, locked bool) error {
+func mayEdit(tx *db.Tx, editor int64, locked bool) error {
 	return despiteLock(tx, editor, locked, "neither it nor its comments can be edited")
 }
 
 // despiteLock returns CodeLocked with the effect of the lock if the post is locked and the user is not a moderator. The
 // caller holds the post's row, so no moderator can lock the post before the caller commits.
-func despiteLock(tx *Tx, userID int64, locked bool, effect string) error {
+func despiteLock(tx *db.Tx, userID int64, locked bool, effect string) error {
 	if !locked {
 		return nil
 	}
@@ -268,8 +271,8 @@ func despiteLock(tx *Tx, userID int64, locked bool, effect string) error {
 
 // DeletePost marks a post as deleted by a user, 0 for nobody. If the post is already deleted or never existed,
 // DeletePost returns CodeNotFound.
-func (s *DB) DeletePost(ctx context.Context, by, id int64) error {
-	err := s.Transact(ctx, func(tx *Tx) error {
+func (s *Store) DeletePost(ctx context.Context, by, id int64) error {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
 		hidden, err := HidePosts(tx, []int64{id}, models.Deletion{At: tx.Now, By: models.Author{ID: by}})
 		if err == nil && len(hidden) == 0 {
 			err = models.NotFound(models.KindPost)
@@ -285,10 +288,10 @@ func (s *DB) DeletePost(ctx context.Context, by, id int64) error {
 // RestorePost restores a post that its author deleted at most RestoreWithin ago, and returns it as viewers read it. A
 // post that is not deleted stays as it is. RestorePost returns CodeNotFound to anybody but the author, CodeForbidden if
 // somebody else deleted the post, and CodeTooLate after RestoreWithin.
-func (s *DB) RestorePost(ctx context.Context, author, id int64) (*models.Post, error) {
-	err := s.Transact(ctx, func(tx *Tx) error {
+func (s *Store) RestorePost(ctx context.Context, author, id int64) (*models.Post, error) {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
 		// A moderator who requests the deletion of all posts of the author locks the author, too.
-		if _, err := LockStandings(tx, author); err != nil {
+		if _, err := db.LockStandings(tx, author); err != nil {
 			return err
 		}
 		restorable, err := lockRestorable(tx, author, id)
@@ -313,7 +316,7 @@ func (s *DB) RestorePost(ctx context.Context, author, id int64) (*models.Post, e
 
 // lockRestorable locks a post. It reports false if the post is not deleted, and returns an error if the author must not
 // restore it.
-func lockRestorable(tx *Tx, author, id int64) (restorable bool, err error) {
+func lockRestorable(tx *db.Tx, author, id int64) (restorable bool, err error) {
 	const query = `
 		SELECT status, deleted_at, COALESCE(deleted_by, 0) AS deleted_by
 		FROM posts FORCE INDEX (PRIMARY)

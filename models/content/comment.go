@@ -1,4 +1,4 @@
-package db
+package content
 
 import (
 	"context"
@@ -7,15 +7,16 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/db"
 	"likewise/models/search"
 )
 
 // CommentColumns are the columns of a Comment. They have one placeholder, the viewer's id.
 var CommentColumns = `
-	c.id, c.post_id, c.parent_id, ` + AuthorColumns + `, c.depth, c.content, c.likes_count, c.replies_count,
+	c.id, c.post_id, c.parent_id, ` + db.AuthorColumns + `, c.depth, c.content, c.likes_count, c.replies_count,
 	c.status, c.version, c.created_at, c.updated_at,
 	(` + commentReplied + `) AS more,
-	` + isBlocked("c.user_id") + ` AS blocked`
+	` + db.IsBlocked("c.user_id") + ` AS blocked`
 
 // commentReplied is the condition that a comment was ever replied to. Deleted replies count, too, because there may be
 // replies to them.
@@ -24,7 +25,7 @@ var CommentColumns = `
 const commentReplied = `(SELECT 1 FROM comments r WHERE r.parent_id=c.id LIMIT 1) IS NOT NULL`
 
 // commentShown is the condition that a list shows a comment. It has one placeholder, the viewer's id.
-var commentShown = `(c.status=` + SQLNormal + ` AND ` + NotBlocked("c.user_id") + ` OR ` + commentReplied + `)`
+var commentShown = `(c.status=` + db.SQLNormal + ` AND ` + db.NotBlocked("c.user_id") + ` OR ` + commentReplied + `)`
 
 // CreateComment writes a comment on a post, or a reply if parentID is not nil, and counts it, in one transaction. It
 // returns CodeNotFound if the post or the parent is deleted or never existed; CodeInvalid for parent_id if the parent
@@ -32,12 +33,12 @@ var commentShown = `(c.status=` + SQLNormal + ` AND ` + NotBlocked("c.user_id") 
 // one; and CodeLocked if a moderator has locked the post and the author does not moderate.
 //
 // The post's row is locked first and held until the commit, so the changes of its comments are serialized.
-func (s *DB) CreateComment(ctx context.Context, author models.Author, postID int64, parentID *int64,
+func (s *Store) CreateComment(ctx context.Context, author models.Author, postID int64, parentID *int64,
 	text models.CommentText,
 ) (*models.Comment, error) {
 	var c *models.Comment
 	weights := search.Weights("", text.Content)
-	err := s.Transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
 		now := models.WholeSeconds(tx.Now)
 		c = &models.Comment{
 			PostID: postID, ParentID: parentID, Author: author, Content: text.Content, Status: models.StatusNormal,
@@ -67,7 +68,7 @@ func (s *DB) CreateComment(ctx context.Context, author models.Author, postID int
 		}
 		tx.Announce(models.CommentCreated, c.ID)
 		if place.Followed {
-			if err := addThreadNews(tx, c); err != nil {
+			if err := db.AddThreadNews(tx, c); err != nil {
 				return err
 			}
 		}
@@ -75,10 +76,11 @@ func (s *DB) CreateComment(ctx context.Context, author models.Author, postID int
 		if parentID != nil {
 			repliesTo = place.ParentAuthorID
 		}
-		if err := notifyComment(tx, c, repliesTo, text.Mentions); err != nil {
+		if err := db.NotifyComment(tx, c, repliesTo, text.Mentions); err != nil {
 			return err
 		}
-		return addImageUses(tx, TargetSubject(models.Target{Kind: models.KindComment, ID: c.ID}), []int64{author.ID},
+		return db.AddImageUses(tx, db.TargetSubject(models.Target{Kind: models.KindComment, ID: c.ID}),
+			[]int64{author.ID},
 			text.Content)
 	})
 	if err != nil {
@@ -89,7 +91,7 @@ func (s *DB) CreateComment(ctx context.Context, author models.Author, postID int
 
 // insertComment writes a comment with the terms of its text and returns its id. The caller counts it on its post and
 // parent.
-func insertComment(tx *Tx, c *models.Comment, weights map[string]int) (int64, error) {
+func insertComment(tx *db.Tx, c *models.Comment, weights map[string]int) (int64, error) {
 	id, err := tx.Insert(`
 		INSERT INTO comments (post_id, user_id, parent_id, depth, content, created_at, updated_at, terms_version)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
@@ -117,7 +119,7 @@ func (p *commentPlace) depth() int { return p.ParentDepth + 1 }
 
 // placeFor counts a reply on its parent and returns the place, if the writer may write there. The caller has locked the
 // post's row.
-func placeFor(tx *Tx, writer, postID int64, parentID *int64) (*commentPlace, error) {
+func placeFor(tx *db.Tx, writer, postID int64, parentID *int64) (*commentPlace, error) {
 	query := `
 		SELECT
 			p.user_id AS post_author_id,
@@ -129,7 +131,7 @@ func placeFor(tx *Tx, writer, postID int64, parentID *int64) (*commentPlace, err
 			(
 				SELECT 1
 				FROM subscriptions q FORCE INDEX (idx_post_level)
-				WHERE q.post_id=p.id AND q.level=` + SQLFollowing + `
+				WHERE q.post_id=p.id AND q.level=` + db.SQLFollowing + `
 				LIMIT 1
 			) IS NOT NULL AS followed,
 			EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=p.user_id AND b.blocked_id=?) AS blocked_by_post,
@@ -172,7 +174,7 @@ func placeFor(tx *Tx, writer, postID int64, parentID *int64) (*commentPlace, err
 
 // CommentByID reads a comment as viewer (0 for the anonymous) sees it, without its replies. If the comment or its post
 // is deleted, or the comment never existed, CommentByID returns CodeNotFound.
-func (s *DB) CommentByID(ctx context.Context, viewer, id int64) (*models.Comment, error) {
+func (s *Store) CommentByID(ctx context.Context, viewer, id int64) (*models.Comment, error) {
 	return readComment(s.Read(ctx), viewer, id)
 }
 
@@ -232,10 +234,10 @@ type CommentQuery struct {
 //
 // ListComments runs one query, a second one for an empty list, and further ones if it passes over many comments. It
 // returns CodeNotFound if the post or parent never existed or is deleted, except for a deleted parent with replies.
-func (s *DB) ListComments(
+func (s *Store) ListComments(
 	ctx context.Context, q CommentQuery,
 ) (comments []models.Comment, rest *models.ListKey, err error) {
-	root, err := s.readRoot(ctx, q, branchBounds{comments: q.Limit, bytes: PageBytes, passed: MaxPassed / 2})
+	root, err := s.readRoot(ctx, q, branchBounds{comments: q.Limit, bytes: db.PageBytes, passed: db.MaxPassed / 2})
 	if err != nil {
 		return nil, nil, fmt.Errorf("list comments: %w", err)
 	}
@@ -243,7 +245,7 @@ func (s *DB) ListComments(
 }
 
 // commentListOpen returns CodeNotFound if a list is empty because its post or parent is deleted or never existed.
-func (s *DB) commentListOpen(ctx context.Context, q CommentQuery) error {
+func (s *Store) commentListOpen(ctx context.Context, q CommentQuery) error {
 	kind, args := models.KindPost, []any{q.PostID, models.StatusNormal}
 	query := `
 		SELECT COUNT(*)
@@ -269,16 +271,16 @@ func (s *DB) commentListOpen(ctx context.Context, q CommentQuery) error {
 
 // LatestComments lists the latest comments on a post, at any depth, as the anonymous see them: at most limit, and none
 // beyond PageBytes of content. Deleted comments are left out.
-func (s *DB) LatestComments(ctx context.Context, postID int64, limit int) ([]models.Comment, error) {
+func (s *Store) LatestComments(ctx context.Context, postID int64, limit int) ([]models.Comment, error) {
 	// The order names every column of the index; see lastCommenter.
 	query := `
 		SELECT ` + CommentColumns + `
 		FROM comments c FORCE INDEX (idx_post_status_created)
 		STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=c.user_id
-		WHERE c.post_id=? AND c.status=` + SQLNormal + `
+		WHERE c.post_id=? AND c.status=` + db.SQLNormal + `
 		ORDER BY c.post_id DESC, c.status DESC, c.created_at DESC, c.id DESC
 		LIMIT ?`
-	list, _, err := ScanPage(s.Read(ctx).Raw(query, 0, postID, limit), PageBytes, CommentSize)
+	list, _, err := db.ScanPage(s.Read(ctx).Raw(query, 0, postID, limit), db.PageBytes, db.CommentSize)
 	if err != nil {
 		return nil, fmt.Errorf("list the latest comments on post %d: %w", postID, err)
 	}
@@ -287,9 +289,9 @@ func (s *DB) LatestComments(ctx context.Context, postID int64, limit int) ([]mod
 
 // UpdateComment replaces the text of a comment that has the given version, as UpdatePost does for posts. It returns
 // CodeLocked if the comment's post is locked.
-func (s *DB) UpdateComment(ctx context.Context, editor, id, version int64, text models.CommentText,
+func (s *Store) UpdateComment(ctx context.Context, editor, id, version int64, text models.CommentText,
 ) (c *models.Comment, err error) {
-	err = s.Transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *db.Tx) error {
 		locked, err := lockPostOf(tx, id)
 		if err != nil {
 			return err
@@ -309,7 +311,7 @@ func (s *DB) UpdateComment(ctx context.Context, editor, id, version int64, text 
 		if err := ReplaceComment(tx, c, editor, text.Content); err != nil {
 			return err
 		}
-		return notifyAddedMentions(tx, c, text.Mentions)
+		return db.NotifyAddedMentions(tx, c, text.Mentions)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("update comment %d: %w", id, err)
@@ -319,7 +321,7 @@ func (s *DB) UpdateComment(ctx context.Context, editor, id, version int64, text 
 
 // ReplaceComment writes the next version of c, whose post's row is locked, keeps the old one as a Revision and updates
 // c. editor is 0 for the text that a redaction leaves.
-func ReplaceComment(tx *Tx, c *models.Comment, editor int64, content string) error {
+func ReplaceComment(tx *db.Tx, c *models.Comment, editor int64, content string) error {
 	if err := keepRevision(tx, models.Target{Kind: models.KindComment, ID: c.ID}); err != nil {
 		return err
 	}
@@ -337,7 +339,7 @@ func ReplaceComment(tx *Tx, c *models.Comment, editor int64, content string) err
 		return err
 	}
 	owners := []int64{c.Author.ID, editor}
-	if err := addImageUses(tx, TargetSubject(models.Target{Kind: models.KindComment, ID: c.ID}), owners,
+	if err := db.AddImageUses(tx, db.TargetSubject(models.Target{Kind: models.KindComment, ID: c.ID}), owners,
 		content); err != nil {
 		return err
 	}
@@ -349,7 +351,7 @@ func ReplaceComment(tx *Tx, c *models.Comment, editor int64, content string) err
 
 // lockPostOf locks the row of a comment's post and reports whether a moderator has locked the post. Every transaction
 // that changes a comment's text or status holds this row.
-func lockPostOf(tx *Tx, commentID int64) (locked bool, err error) {
+func lockPostOf(tx *db.Tx, commentID int64) (locked bool, err error) {
 	const query = `
 		SELECT locked
 		FROM posts FORCE INDEX (PRIMARY)
@@ -363,8 +365,8 @@ func lockPostOf(tx *Tx, commentID int64) (locked bool, err error) {
 
 // DeleteComment marks a comment as deleted by its author and subtracts it from the counts, in one transaction. Its
 // replies stay. If the comment is already deleted or never existed, DeleteComment returns CodeNotFound.
-func (s *DB) DeleteComment(ctx context.Context, c *models.Comment) error {
-	err := s.Transact(ctx, func(tx *Tx) error {
+func (s *Store) DeleteComment(ctx context.Context, c *models.Comment) error {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
 		hidden, err := HideComments(tx, []int64{c.ID}, models.Deletion{At: tx.Now, By: c.Author})
 		if err == nil && len(hidden) == 0 {
 			return models.NotFound(models.KindComment)
@@ -379,7 +381,7 @@ func (s *DB) DeleteComment(ctx context.Context, c *models.Comment) error {
 
 // CommentIDs returns the ids of a post's comments that are not deleted, in ascending order: at most limit ids above
 // after.
-func (s *DB) CommentIDs(ctx context.Context, postID, after int64, limit int) ([]int64, error) {
+func (s *Store) CommentIDs(ctx context.Context, postID, after int64, limit int) ([]int64, error) {
 	const query = `
 		SELECT id
 		FROM comments FORCE INDEX (idx_post_id)

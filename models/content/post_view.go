@@ -1,8 +1,10 @@
-package db
+package content
 
 import (
 	"strconv"
 	"strings"
+
+	"likewise/models/db"
 )
 
 // PostView is the part of its posts that a list reads.
@@ -16,7 +18,7 @@ const (
 
 // PostColumns are the columns of a Post in every view. They have one placeholder, the viewer's id.
 const PostColumns = `
-	p.id, ` + AuthorColumns + `, p.title, ` + TagNames + ` AS tags, p.likes_count, p.comments_count,
+	p.id, ` + db.AuthorColumns + `, p.title, ` + TagNames + ` AS tags, p.likes_count, p.comments_count,
 	p.status, p.version, p.created_at, p.updated_at, p.hot_score, p.active_at, p.locked, p.pinned,
 	EXISTS (SELECT 1 FROM bookmarks m WHERE m.user_id=? AND m.post_id=p.id) AS bookmarked`
 
@@ -51,11 +53,11 @@ func lastCommenter(viewer int64) string {
 	join := `LEFT JOIN users lc FORCE INDEX (PRIMARY) ON lc.id=(
 			SELECT c.user_id
 			FROM comments c FORCE INDEX (idx_post_status_created)
-			WHERE c.post_id=p.id AND c.status=` + SQLNormal + `
+			WHERE c.post_id=p.id AND c.status=` + db.SQLNormal + `
 			ORDER BY c.post_id DESC, c.status DESC, c.created_at DESC, c.id DESC
 			LIMIT 1)`
 	if viewer == 0 {
 		return join
 	}
-	return join + ` AND ` + strings.Replace(NotBlocked("lc.id"), "?", strconv.FormatInt(viewer, 10), 1)
+	return join + ` AND ` + strings.Replace(db.NotBlocked("lc.id"), "?", strconv.FormatInt(viewer, 10), 1)
 }

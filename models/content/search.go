@@ -1,4 +1,4 @@
-package db
+package content
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"likewise/models"
+	"likewise/models/db"
 	"likewise/models/search"
 )
 
@@ -20,7 +21,7 @@ var termTables = map[models.TargetKind]struct{ name, id string }{
 
 // writeTerms adds a target to the search index. The index has no terms of the target yet; the caller sets
 // terms_version.
-func writeTerms(tx *Tx, target models.Target, weights map[string]int) error {
+func writeTerms(tx *db.Tx, target models.Target, weights map[string]int) error {
 	const maxRows = 1000
 	table := termTables[target.Kind]
 	id := strconv.FormatInt(target.ID, 10)
@@ -42,12 +43,12 @@ func writeTerms(tx *Tx, target models.Target, weights map[string]int) error {
 }
 
 // deleteTerms removes targets from the search index. The caller sets terms_version.
-func deleteTerms(tx *Tx, kind models.TargetKind, ids ...int64) error {
+func deleteTerms(tx *db.Tx, kind models.TargetKind, ids ...int64) error {
 	table := termTables[kind]
 	remove := `
 		DELETE t
 		FROM ` + table.name + ` t FORCE INDEX (idx_` + table.id + `)
-		WHERE t.` + table.id + ` IN (` + JoinIDs(ids) + `)`
+		WHERE t.` + table.id + ` IN (` + db.JoinIDs(ids) + `)`
 	if err := tx.Exec(remove).Error; err != nil {
 		return fmt.Errorf("remove %ss from the index: %w", kind, err)
 	}
@@ -57,19 +58,19 @@ func deleteTerms(tx *Tx, kind models.TargetKind, ids ...int64) error {
 // IndexPosts indexes at most limit posts that are not in the search index, or are there by an earlier search.Version.
 // It returns their number: fewer than limit if none is left. Each post is indexed in a transaction of its own, and
 // several callers may run at once. A post that is written now is indexed by the transaction that writes it.
-func (s *DB) IndexPosts(ctx context.Context, limit int) (int, error) {
+func (s *Store) IndexPosts(ctx context.Context, limit int) (int, error) {
 	return s.index(ctx, models.KindPost, limit)
 }
 
 // IndexComments indexes comments as IndexPosts indexes posts.
-func (s *DB) IndexComments(ctx context.Context, limit int) (int, error) {
+func (s *Store) IndexComments(ctx context.Context, limit int) (int, error) {
 	return s.index(ctx, models.KindComment, limit)
 }
 
-func (s *DB) index(ctx context.Context, kind models.TargetKind, limit int) (int, error) {
+func (s *Store) index(ctx context.Context, kind models.TargetKind, limit int) (int, error) {
 	query := `
 		SELECT id
-		FROM ` + TargetTables[kind].Targets + ` FORCE INDEX (idx_status_terms)
+		FROM ` + db.TargetTables[kind].Targets + ` FORCE INDEX (idx_status_terms)
 		WHERE status=? AND terms_version<?
 		ORDER BY status, terms_version, id
 		LIMIT ?`
@@ -86,8 +87,8 @@ func (s *DB) index(ctx context.Context, kind models.TargetKind, limit int) (int,
 	return len(ids), nil
 }
 
-func (s *DB) indexOne(ctx context.Context, target models.Target) error {
-	table, columns := TargetTables[target.Kind].Targets, "title, content"
+func (s *Store) indexOne(ctx context.Context, target models.Target) error {
+	table, columns := db.TargetTables[target.Kind].Targets, "title, content"
 	if target.Kind == models.KindComment {
 		columns = "content"
 	}
@@ -100,7 +101,7 @@ func (s *DB) indexOne(ctx context.Context, target models.Target) error {
 		UPDATE ` + table + `
 		SET terms_version=?, updated_at=updated_at
 		WHERE id=?`
-	return s.Transact(ctx, func(tx *Tx) error {
+	return s.Transact(ctx, func(tx *db.Tx) error {
 		if err := LockTargetPost(tx, target); err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-package db
+package content
 
 import (
 	"context"
@@ -20,6 +20,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/db"
 	"likewise/models/search"
 )
 
@@ -52,7 +53,8 @@ func sentences(b *testing.B, folders string) (english, chinese []string) {
 		require.NoError(b, err)
 	}
 	if len(chinese) == 0 {
-		chinese = []string{"用户可以发帖", "点赞帖子", "给帖子发表评论", "数据库表设计与缓存", "高并发场景实践"}
+		chinese = []string{"用户可以发帖", "点赞帖子", "给帖子发表评论", "数据库表设计与缓存",
+			"高并发场景实践"}
 	}
 	return english, chinese
 }
@@ -90,7 +92,7 @@ func BenchmarkSearch(b *testing.B) {
 	config, err := mysql.ParseDSN(testkit.Database(b))
 	require.NoError(b, err)
 	config.ReadTimeout = time.Hour // building a FULLTEXT index takes long
-	s, err := Open(ctx, config.FormatDSN(), Options{})
+	s, err := db.Open(ctx, config.FormatDSN(), db.Options{})
 	require.NoError(b, err)
 	b.Cleanup(func() { s.Close() })
 	run := func(query string, args ...any) {
@@ -188,7 +190,7 @@ func BenchmarkSearch(b *testing.B) {
 	plain := median(300, write("no_index"))
 	full := median(300, write("full_texts"))
 	ours := median(300, func() {
-		_, err := s.CreatePost(ctx, models.Author{ID: author.ID}, text())
+		_, err := New(s).CreatePost(ctx, models.Author{ID: author.ID}, text())
 		require.NoError(b, err)
 	})
 	b.Logf("writing a post: no index %v, FULLTEXT %v, whole CreatePost %v", plain, full, ours)
@@ -199,7 +201,7 @@ func BenchmarkSearch(b *testing.B) {
 		found, fullFound := 0, 0
 		query := PostQuery{Sort: models.PostsRelevance, Terms: search.QueryTerms(q), Limit: 21}
 		mine := median(21, func() {
-			page, err := s.ListPosts(ctx, query)
+			page, err := New(s).ListPosts(ctx, query)
 			require.NoError(b, err)
 			found = len(page.Posts)
 		})

@@ -1,4 +1,4 @@
-package db
+package content
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // postFacts is what the choice of a plan depends on. Posts are counted up to a bound.
@@ -22,7 +23,7 @@ type postFacts struct {
 }
 
 // postFacts reads, in one query, the facts about the conditions of q. Each count stops at most+1.
-func (s *DB) postFacts(ctx context.Context, q PostQuery, most int) (postFacts, error) {
+func (s *Store) postFacts(ctx context.Context, q PostQuery, most int) (postFacts, error) {
 	columns := []string{
 		`COALESCE((SELECT MAX(id) FROM posts), 0) AS posts`,
 		`EXISTS (SELECT 1 FROM blocks WHERE user_id=? AND ? IN (0, blocked_id)) AS blocks`,
@@ -46,7 +47,7 @@ func (s *DB) postFacts(ctx context.Context, q PostQuery, most int) (postFacts, e
 	if q.hasWindow() {
 		src := q.source(&postFacts{})
 		if q.Tag != "" {
-			src.where = Matching("g.tag_id=(SELECT id FROM tags WHERE name=?) AND g.status=?", q.Tag,
+			src.where = db.Matching("g.tag_id=(SELECT id FROM tags WHERE name=?) AND g.status=?", q.Tag,
 				models.StatusNormal)
 		}
 		src.where.Add(src.column("created_at")+">=?", models.WholeSeconds(q.Since))
@@ -96,9 +97,9 @@ var postOrders = map[models.PostSort]postOrder{
 // user_id, so that an entry can be passed over without reading the post.
 type postSource struct {
 	table, alias, id string
-	index            string     // the name of each index, without the order
-	where            Conditions // of the first columns of each index
-	total            int64      // about the number of its posts
+	index            string        // the name of each index, without the order
+	where            db.Conditions // of the first columns of each index
+	total            int64         // about the number of its posts
 }
 
 // indexNames are the ends of the names of the indexes of a source.
@@ -120,21 +121,21 @@ func (q *PostQuery) source(f *postFacts) postSource {
 	case q.AuthorID != 0:
 		return authorSource(q.AuthorID, f)
 	}
-	return postSource{"posts", "p", "p.id", "idx_status_", Matching("p.status=?", models.StatusNormal), f.Posts}
+	return postSource{"posts", "p", "p.id", "idx_status_", db.Matching("p.status=?", models.StatusNormal), f.Posts}
 }
 
 func tagSource(f *postFacts) postSource {
-	where := Matching("g.tag_id=? AND g.status=?", f.TagID, models.StatusNormal)
+	where := db.Matching("g.tag_id=? AND g.status=?", f.TagID, models.StatusNormal)
 	return postSource{"post_tags", "g", "g.post_id", "idx_tag_status_", where, f.TagPosts}
 }
 
 func authorSource(authorID int64, f *postFacts) postSource {
-	where := Matching("p.user_id=? AND p.status=?", authorID, models.StatusNormal)
+	where := db.Matching("p.user_id=? AND p.status=?", authorID, models.StatusNormal)
 	return postSource{"posts", "p", "p.id", "idx_user_status_", where, f.AuthorPosts}
 }
 
 func pinnedSource() postSource {
-	where := Matching("p.pinned=1 AND p.status=?", models.StatusNormal)
+	where := db.Matching("p.pinned=1 AND p.status=?", models.StatusNormal)
 	return postSource{"posts", "p", "p.id", "idx_pinned_", where, 0}
 }
 
@@ -198,13 +199,13 @@ func (q *PostQuery) byRarity(f *postFacts) []string {
 }
 
 // segment returns the conditions of a segment of the order's index: after a key and up to another.
-func (q *PostQuery) segment(src *postSource, after, until *models.ListKey) Conditions {
+func (q *PostQuery) segment(src *postSource, after, until *models.ListKey) db.Conditions {
 	order := postOrders[q.Sort]
 	column := src.column(order.column)
 	where := src.where.Clone()
 	// No score and no comment is older than its post.
 	where.AddIf(!q.Since.IsZero() && q.Sort != models.PostsTop, column+">="+order.value, q.Since.Unix())
-	if between, keys := KeyRange(column, order.value, src.id, after, until); between != "" {
+	if between, keys := db.KeyRange(column, order.value, src.id, after, until); between != "" {
 		where.Add(between, keys...)
 	}
 	return where
@@ -215,7 +216,7 @@ func (q *PostQuery) segment(src *postSource, after, until *models.ListKey) Condi
 type postPlan struct {
 	from     string
 	fromArgs []any
-	where    Conditions
+	where    db.Conditions
 	id       string
 	score    string
 
@@ -277,7 +278,7 @@ func (q *PostQuery) gathering(facts *postFacts, by postCondition, most, floor in
 	if p.column = alias + "." + order.column; q.Sort == models.PostsRelevance {
 		order.value, p.column = "?", p.score
 	}
-	if after, keys := KeyRange(p.column, order.value, p.id, q.After, nil); after != "" {
+	if after, keys := db.KeyRange(p.column, order.value, p.id, q.After, nil); after != "" {
 		p.where.Add(after, keys...)
 	}
 	return p
@@ -346,12 +347,12 @@ func (q *PostQuery) match(p *postPlan, facts *postFacts, alias string, by postCo
 	}
 	p.where.AddIf(q.AuthorID != 0, alias+".user_id=?", q.AuthorID)
 	p.where.AddIf(!q.Since.IsZero(), alias+".created_at>=?", models.WholeSeconds(q.Since))
-	p.where.AddIf(facts.Blocks, NotBlocked(alias+".user_id"), q.ViewerID)
+	p.where.AddIf(facts.Blocks, db.NotBlocked(alias+".user_id"), q.ViewerID)
 }
 
 // leaveOut adds the condition on Except.
 func (q *PostQuery) leaveOut(p *postPlan) {
-	p.where.AddIf(len(q.Except) > 0, p.id+" NOT IN ("+JoinIDs(q.Except)+")")
+	p.where.AddIf(len(q.Except) > 0, p.id+" NOT IN ("+db.JoinIDs(q.Except)+")")
 }
 
 // relevance returns the sum of the weights of n terms.

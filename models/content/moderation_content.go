@@ -1,6 +1,9 @@
-package db
+package content
 
-import "likewise/models"
+import (
+	"likewise/models"
+	"likewise/models/db"
+)
 
 // Moderated is the part of a post or comment that acts of moderators depend on. It is read in a transaction that holds
 // the row.
@@ -34,7 +37,7 @@ func (m *Moderated) State() map[string]any {
 
 // LockModerated reads a post or comment with the post's row locked: every deletion and restoration locks that row.
 // CodeNotFound: it never existed.
-func LockModerated(tx *Tx, target models.Target) (*Moderated, error) {
+func LockModerated(tx *db.Tx, target models.Target) (*Moderated, error) {
 	if err := LockTargetPost(tx, target); err != nil {
 		return nil, err
 	}
@@ -45,7 +48,7 @@ func LockModerated(tx *Tx, target models.Target) (*Moderated, error) {
 	query := `
 		SELECT user_id AS author_id, status, COALESCE(deleted_by,0) AS deleted_by,
 			COALESCE(operation_id,0) AS operation_id, version, purged` + flags + `
-		FROM ` + TargetTables[target.Kind].Targets + `
+		FROM ` + db.TargetTables[target.Kind].Targets + `
 		WHERE id=?`
 	var m Moderated
 	read := tx.Raw(query, target.ID).Scan(&m)
@@ -56,7 +59,7 @@ func LockModerated(tx *Tx, target models.Target) (*Moderated, error) {
 }
 
 // LockTargetPost locks the post that is the target, or that the target is a comment on.
-func LockTargetPost(tx *Tx, target models.Target) error {
+func LockTargetPost(tx *db.Tx, target models.Target) error {
 	const query = `
 		SELECT COALESCE(MAX(post_id),0)
 		FROM comments

@@ -1,4 +1,4 @@
-package db
+package content
 
 import (
 	"context"
@@ -10,16 +10,17 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // FirstReplies adds to each of comments its first replies, earliest first and at most each of them. It runs one query,
 // or more if many replies are hidden.
-func (s *DB) FirstReplies(ctx context.Context, viewer int64, comments []models.Comment, each int) error {
+func (s *Store) FirstReplies(ctx context.Context, viewer int64, comments []models.Comment, each int) error {
 	parents := make([]*models.Comment, len(comments))
 	for i := range comments {
 		parents[i] = &comments[i]
 	}
-	bounds := branchBounds{each, PageBytes, MaxPassed / 2}
+	bounds := branchBounds{each, db.PageBytes, db.MaxPassed / 2}
 	if err := s.attachReplies(ctx, viewer, models.CommentsOld, parents, bounds); err != nil {
 		return fmt.Errorf("read first replies: %w", err)
 	}
@@ -33,10 +34,10 @@ func (s *DB) FirstReplies(ctx context.Context, viewer int64, comments []models.C
 // parent has the same share; if there is not enough for all, only the first parents have one. Content is shared in the
 // same way: a level ends when it has used its half of PageBytes. So there is a first comment if the post has any,
 // unless too many are passed over. If the post is deleted or never existed, Thread returns CodeNotFound.
-func (s *DB) Thread(
+func (s *Store) Thread(
 	ctx context.Context, q models.ThreadQuery,
 ) (top []models.Comment, rest *models.ListKey, err error) {
-	left := branchBounds{q.Limit, PageBytes, MaxPassed}
+	left := branchBounds{q.Limit, db.PageBytes, db.MaxPassed}
 	share := func(level int) branchBounds {
 		if level == q.Depth {
 			return left
@@ -83,7 +84,7 @@ func (s *DB) Thread(
 }
 
 // readRoot reads a part of the list that q selects, as the replies of a comment. The limit is in bounds.
-func (s *DB) readRoot(ctx context.Context, q CommentQuery, bounds branchBounds) (*models.Comment, error) {
+func (s *Store) readRoot(ctx context.Context, q CommentQuery, bounds branchBounds) (*models.Comment, error) {
 	pages, err := s.readBranches(ctx, q.ViewerID, q.Sort, []branch{q.branch()}, bounds)
 	if err != nil {
 		return nil, err
@@ -99,7 +100,7 @@ func (s *DB) readRoot(ctx context.Context, q CommentQuery, bounds branchBounds) 
 }
 
 // attachReplies reads the first replies, within bounds, to each of those parents that have more.
-func (s *DB) attachReplies(ctx context.Context, viewer int64, sort models.CommentSort, parents []*models.Comment,
+func (s *Store) attachReplies(ctx context.Context, viewer int64, sort models.CommentSort, parents []*models.Comment,
 	bounds branchBounds,
 ) error {
 	parents = slices.DeleteFunc(slices.Clone(parents), func(p *models.Comment) bool { return !p.More })
@@ -110,7 +111,7 @@ func (s *DB) attachReplies(ctx context.Context, viewer int64, sort models.Commen
 	if !ok {
 		branches := make([]branch, len(parents))
 		for i, p := range parents {
-			branches[i] = branch{from: "%s", where: Matching("c.post_id=? AND c.parent_id=?", p.PostID, p.ID)}
+			branches[i] = branch{from: "%s", where: db.Matching("c.post_id=? AND c.parent_id=?", p.PostID, p.ID)}
 		}
 		if pages, err = s.readBranches(ctx, viewer, sort, branches, bounds); err != nil {
 			return err
@@ -128,7 +129,7 @@ const fewHidden = 100
 // readFew reads all replies to parents along one range of the index, if they are not more than the branches of
 // readBranches may read. That takes a third of the time: the server plans one SELECT and not one for each parent. ok is
 // false if there are too many, or if their content does not fit within the bounds.
-func (s *DB) readFew(ctx context.Context, viewer int64, sort models.CommentSort, parents []*models.Comment,
+func (s *Store) readFew(ctx context.Context, viewer int64, sort models.CommentSort, parents []*models.Comment,
 	bounds branchBounds,
 ) (pages []branchPage, ok bool, err error) {
 	most, expected := bounds.comments+1, 0
@@ -147,10 +148,10 @@ func (s *DB) readFew(ctx context.Context, viewer int64, sort models.CommentSort,
 	o := orderOf(sort)
 	inner := `
 		SELECT c.id, c.parent_id AS branch, ` + o.column + ` AS place,
-			IF(c.status=` + SQLNormal + `, LENGTH(c.content), 0) AS size,
+			IF(c.status=` + db.SQLNormal + `, LENGTH(c.content), 0) AS size,
 			` + commentShown + ` AS shown
 		FROM comments c FORCE INDEX (` + o.index + `)
-		WHERE c.post_id=? AND c.parent_id IN (` + JoinIDs(ids) + `)
+		WHERE c.post_id=? AND c.parent_id IN (` + db.JoinIDs(ids) + `)
 		ORDER BY c.parent_id` + o.direction + `, ` + o.column + o.direction + `, c.id` + o.direction + `
 		LIMIT ` + strconv.Itoa(limit+1)
 	var found []foundComment
@@ -166,12 +167,12 @@ func (s *DB) readFew(ctx context.Context, viewer int64, sort models.CommentSort,
 		if f.Entries > limit || f.Cut {
 			return nil, false, nil
 		}
-		size += CommentSize(&f.Comment)
+		size += db.CommentSize(&f.Comment)
 		if page := &pages[places[f.Branch]]; len(page.found) < most {
 			page.found = append(page.found, *f)
 		}
 	}
-	return pages, true, Hold(ctx, size)
+	return pages, true, db.Hold(ctx, size)
 }
 
 // attachReplies makes the first comments of a page the replies of c: at most size, and none from the first one that did
@@ -190,7 +191,7 @@ func attachReplies(c *models.Comment, page branchPage, size int) {
 type branch struct {
 	from     string // the tables, with %s for comments c
 	fromArgs []any
-	where    Conditions
+	where    db.Conditions
 	after    *models.ListKey // nil for the beginning
 }
 
@@ -202,13 +203,13 @@ func (q *CommentQuery) branch() branch {
 			from: `comments o
 			JOIN posts p ON p.id=o.post_id AND p.status=?
 			JOIN %s ON c.post_id=o.post_id AND c.parent_id=o.id`,
-			fromArgs: []any{models.StatusNormal}, where: Matching("o.id=?", q.ParentID), after: q.After,
+			fromArgs: []any{models.StatusNormal}, where: db.Matching("o.id=?", q.ParentID), after: q.After,
 		}
 	}
 	return branch{
 		from: `posts p
 			JOIN %s ON c.post_id=p.id AND c.parent_id IS NULL`,
-		where: Matching("p.id=? AND p.status=?", q.PostID, models.StatusNormal), after: q.After,
+		where: db.Matching("p.id=? AND p.status=?", q.PostID, models.StatusNormal), after: q.After,
 	}
 }
 
@@ -240,7 +241,7 @@ type branchBounds struct {
 // readBranches reads the first comments of several lists that the viewer sees. One statement has a limited SELECT along
 // the index for each list. Lists whose hidden comments make the page short are read further, in segments that grow.
 // Content that does not fit within the bounds is not read.
-func (s *DB) readBranches(ctx context.Context, viewer int64, sort models.CommentSort, branches []branch,
+func (s *Store) readBranches(ctx context.Context, viewer int64, sort models.CommentSort, branches []branch,
 	bounds branchBounds,
 ) ([]branchPage, error) {
 	pages := make([]branchPage, len(branches))
@@ -266,7 +267,7 @@ func (s *DB) readBranches(ctx context.Context, viewer int64, sort models.Comment
 		var still []int
 		for i := range found {
 			f := &found[i]
-			size += CommentSize(&f.Comment)
+			size += db.CommentSize(&f.Comment)
 			n := short[f.Branch]
 			page := &pages[n]
 			if f.Shown && len(page.found) < most {
@@ -278,7 +279,7 @@ func (s *DB) readBranches(ctx context.Context, viewer int64, sort models.Comment
 				still = append(still, n)
 			}
 		}
-		if err := Hold(ctx, size); err != nil {
+		if err := db.Hold(ctx, size); err != nil {
 			return nil, err
 		}
 		bounds.bytes -= size
@@ -297,7 +298,7 @@ func (p *branchPage) isCut() bool {
 
 // branchQuery returns the query of readBranches. It examines the first entries of each branch and returns those that
 // the list shows. The last entry is returned in any case if a branch has that many.
-func (s *DB) branchQuery(ctx context.Context, viewer int64, sort models.CommentSort, branches []branch, entries,
+func (s *Store) branchQuery(ctx context.Context, viewer int64, sort models.CommentSort, branches []branch, entries,
 	room int,
 ) *gorm.DB {
 	o := orderOf(sort)
@@ -313,7 +314,7 @@ func (s *DB) branchQuery(ctx context.Context, viewer int64, sort models.CommentS
 		args = slices.Concat(args, []any{viewer}, b.fromArgs, where.Args)
 		parts[i] = `(
 			SELECT c.id, ` + strconv.Itoa(i) + ` AS branch, ` + o.column + ` AS place,
-				IF(c.status=` + SQLNormal + `, LENGTH(c.content), 0) AS size,
+				IF(c.status=` + db.SQLNormal + `, LENGTH(c.content), 0) AS size,
 				` + commentShown + ` AS shown
 			FROM ` + fmt.Sprintf(b.from, "comments c FORCE INDEX ("+o.index+")") + `
 			` + where.Clause() + `
@@ -326,10 +327,10 @@ func (s *DB) branchQuery(ctx context.Context, viewer int64, sort models.CommentS
 
 // shownQuery returns the query of those entries of branches that a list shows, and of those that also selects. Inner
 // selects the entries. The first argument is the viewer's id.
-func (s *DB) shownQuery(ctx context.Context, o order, inner string, room int, also string, args ...any) *gorm.DB {
+func (s *Store) shownQuery(ctx context.Context, o order, inner string, room int, also string, args ...any) *gorm.DB {
 	fits := "x.total<=" + strconv.Itoa(room)
 	columns := strings.Replace(CommentColumns, "c.content",
-		"IF(x.shown AND c.status="+SQLNormal+" AND "+fits+", c.content, '') AS content", 1)
+		"IF(x.shown AND c.status="+db.SQLNormal+" AND "+fits+", c.content, '') AS content", 1)
 	byPlace := "y.place" + o.direction + ", y.id" + o.direction
 	return s.Read(ctx).Raw(`
 		SELECT `+columns+`,
@@ -349,7 +350,7 @@ func (s *DB) shownQuery(ctx context.Context, o order, inner string, room int, al
 // Ancestors reads the chain of parents of a comment, from the top level down: at most limit comments below the ancestor
 // with the id after (0 for the first page). A comment of the top level has none. Ancestors runs two queries. It returns
 // CodeNotFound as CommentByID does.
-func (s *DB) Ancestors(ctx context.Context, viewer, id, after int64, limit int) ([]models.Comment, error) {
+func (s *Store) Ancestors(ctx context.Context, viewer, id, after int64, limit int) ([]models.Comment, error) {
 	var open int
 	err := s.Read(ctx).Raw(`
 		SELECT COUNT(*)
@@ -363,7 +364,7 @@ func (s *DB) Ancestors(ctx context.Context, viewer, id, after int64, limit int) 
 		return nil, models.NotFound(models.KindComment)
 	}
 	// Ordered by the steps up, so that a wrong depth does not change the result.
-	path, _, err := ScanPage(s.Read(ctx).Raw(`
+	path, _, err := db.ScanPage(s.Read(ctx).Raw(`
 		WITH RECURSIVE up (id, parent_id, step) AS (
 			SELECT id, parent_id, 0 FROM comments WHERE id=?
 			UNION ALL
@@ -375,7 +376,7 @@ func (s *DB) Ancestors(ctx context.Context, viewer, id, after int64, limit int) 
 		JOIN users u ON u.id=c.user_id
 		WHERE up.step>0 AND (?=0 OR up.step<(SELECT last.step FROM up last WHERE last.id=?))
 		ORDER BY up.step DESC
-		LIMIT ?`, id, viewer, after, after, limit), PageBytes, CommentSize)
+		LIMIT ?`, id, viewer, after, after, limit), db.PageBytes, db.CommentSize)
 	if err != nil {
 		return nil, fmt.Errorf("read ancestors of comment %d: %w", id, err)
 	}

@@ -1,4 +1,4 @@
-package db
+package content
 
 import (
 	"fmt"
@@ -7,11 +7,12 @@ import (
 	"strings"
 
 	"likewise/models"
+	"likewise/models/db"
 	"likewise/models/search"
 )
 
 // HidePosts deletes those posts that are not deleted and returns their ids.
-func HidePosts(tx *Tx, ids []int64, d models.Deletion) (hidden []int64, err error) {
+func HidePosts(tx *db.Tx, ids []int64, d models.Deletion) (hidden []int64, err error) {
 	if hidden, err = lockPosts(tx, ids, models.StatusNormal); err != nil || len(hidden) == 0 {
 		return nil, err
 	}
@@ -19,7 +20,7 @@ func HidePosts(tx *Tx, ids []int64, d models.Deletion) (hidden []int64, err erro
 		UPDATE posts
 		SET status=?, deleted_at=?, deleted_by=NULLIF(?,0), delete_reason=?, operation_id=NULLIF(?,0), terms_version=0,
 			excerpt='', excerpt_version=0, updated_at=updated_at
-		WHERE id IN (` + JoinIDs(hidden) + `)`
+		WHERE id IN (` + db.JoinIDs(hidden) + `)`
 	err = tx.Exec(update, models.StatusDeleted, models.WholeSeconds(d.At), d.By.ID, d.Reason, d.Operation).Error
 	if err != nil {
 		return nil, err
@@ -28,25 +29,25 @@ func HidePosts(tx *Tx, ids []int64, d models.Deletion) (hidden []int64, err erro
 	if err := deleteTerms(tx, models.KindPost, hidden...); err != nil {
 		return nil, err
 	}
-	if err := askClosing(tx, models.KindPost, hidden, d); err != nil {
+	if err := db.AskClosing(tx, models.KindPost, hidden, d); err != nil {
 		return nil, err
 	}
 	drops, err := DropsOf(tx.DB, hidden)
 	if err != nil {
 		return nil, err
 	}
-	if err := RecordClosings(tx, models.KindDrop, drops, d.At, false); err != nil {
+	if err := db.RecordClosings(tx, models.KindDrop, drops, d.At, false); err != nil {
 		return nil, err
 	}
 	return hidden, MoveTags(tx, hidden...)
 }
 
 // ShowPosts restores those posts that are deleted and returns their ids.
-func ShowPosts(tx *Tx, ids []int64) (shown []int64, err error) {
+func ShowPosts(tx *db.Tx, ids []int64) (shown []int64, err error) {
 	if shown, err = lockPosts(tx, ids, models.StatusDeleted); err != nil || len(shown) == 0 {
 		return nil, err
 	}
-	list := JoinIDs(shown)
+	list := db.JoinIDs(shown)
 	update := `
 		UPDATE posts
 		SET status=?, deleted_at=NULL, deleted_by=NULL, delete_reason='', operation_id=NULL, terms_version=?,
@@ -81,14 +82,14 @@ func ShowPosts(tx *Tx, ids []int64) (shown []int64, err error) {
 }
 
 // lockPosts locks posts in the order of their ids and returns the ids of those with the status.
-func lockPosts(tx *Tx, ids []int64, status models.Status) ([]int64, error) {
+func lockPosts(tx *db.Tx, ids []int64, status models.Status) ([]int64, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
 	query := `
 		SELECT id, status
 		FROM posts FORCE INDEX (PRIMARY)
-		WHERE id IN (` + JoinIDs(Ascending(ids)) + `)
+		WHERE id IN (` + db.JoinIDs(db.Ascending(ids)) + `)
 		ORDER BY id
 		FOR UPDATE`
 	var rows []struct {
@@ -109,7 +110,7 @@ func lockPosts(tx *Tx, ids []int64, status models.Status) ([]int64, error) {
 
 // HideComments deletes those comments that are not deleted, subtracts them from the counts and returns their ids. Their
 // replies stay.
-func HideComments(tx *Tx, ids []int64, d models.Deletion) ([]int64, error) {
+func HideComments(tx *db.Tx, ids []int64, d models.Deletion) ([]int64, error) {
 	hidden, err := countComments(tx, ids, models.StatusNormal, "-")
 	if err != nil || len(hidden) == 0 {
 		return nil, err
@@ -118,7 +119,7 @@ func HideComments(tx *Tx, ids []int64, d models.Deletion) ([]int64, error) {
 		UPDATE comments
 		SET status=?, deleted_at=?, deleted_by=NULLIF(?,0), delete_reason=?, operation_id=NULLIF(?,0), terms_version=0,
 			updated_at=updated_at
-		WHERE id IN (` + JoinIDs(hidden) + `)`
+		WHERE id IN (` + db.JoinIDs(hidden) + `)`
 	err = tx.Exec(update, models.StatusDeleted, models.WholeSeconds(d.At), d.By.ID, d.Reason, d.Operation).Error
 	if err != nil {
 		return nil, err
@@ -127,7 +128,7 @@ func HideComments(tx *Tx, ids []int64, d models.Deletion) ([]int64, error) {
 	if err := deleteTerms(tx, models.KindComment, hidden...); err != nil {
 		return nil, err
 	}
-	if err := askClosing(tx, models.KindComment, hidden, d); err != nil {
+	if err := db.AskClosing(tx, models.KindComment, hidden, d); err != nil {
 		return nil, err
 	}
 	return hidden, refreshActiveAt(tx, hidden)
@@ -135,7 +136,7 @@ func HideComments(tx *Tx, ids []int64, d models.Deletion) ([]int64, error) {
 
 // ShowComments restores those comments that are deleted, adds them to the counts and returns their ids. Their posts and
 // parents may be deleted.
-func ShowComments(tx *Tx, ids []int64) ([]int64, error) {
+func ShowComments(tx *db.Tx, ids []int64) ([]int64, error) {
 	shown, err := countComments(tx, ids, models.StatusDeleted, "+")
 	if err != nil || len(shown) == 0 {
 		return nil, err
@@ -144,7 +145,7 @@ func ShowComments(tx *Tx, ids []int64) ([]int64, error) {
 		UPDATE comments
 		SET status=?, deleted_at=NULL, deleted_by=NULL, delete_reason='', operation_id=NULL, terms_version=?,
 			updated_at=updated_at
-		WHERE id IN (` + JoinIDs(shown) + `)`
+		WHERE id IN (` + db.JoinIDs(shown) + `)`
 	if err := tx.Exec(update, models.StatusNormal, search.Version).Error; err != nil {
 		return nil, err
 	}
@@ -152,7 +153,7 @@ func ShowComments(tx *Tx, ids []int64) ([]int64, error) {
 	read := `
 		SELECT id, content
 		FROM comments
-		WHERE id IN (` + JoinIDs(shown) + `)
+		WHERE id IN (` + db.JoinIDs(shown) + `)
 		ORDER BY id`
 	var texts []struct {
 		ID      int64
@@ -174,7 +175,7 @@ func ShowComments(tx *Tx, ids []int64) ([]int64, error) {
 // comment. So a deleted comment no longer moves its post up.
 //
 // The times are read by a query of their own: inside the UPDATE, the comments would be locked.
-func refreshActiveAt(tx *Tx, comments []int64) error {
+func refreshActiveAt(tx *db.Tx, comments []int64) error {
 	query := `
 		SELECT p.id,
 			UNIX_TIMESTAMP(p.active_at) AS was,
@@ -185,7 +186,7 @@ func refreshActiveAt(tx *Tx, comments []int64) error {
 				ORDER BY c.created_at DESC
 				LIMIT 1
 			), p.created_at)) AS at
-		FROM (SELECT DISTINCT post_id FROM comments WHERE id IN (` + JoinIDs(comments) + `)) h
+		FROM (SELECT DISTINCT post_id FROM comments WHERE id IN (` + db.JoinIDs(comments) + `)) h
 		STRAIGHT_JOIN posts p ON p.id=h.post_id
 		ORDER BY p.id`
 	var posts []struct{ ID, Was, At int64 }
@@ -206,7 +207,7 @@ func refreshActiveAt(tx *Tx, comments []int64) error {
 	update := `
 		UPDATE posts
 		SET active_at=FROM_UNIXTIME(CASE id` + cases.String() + ` END), updated_at=updated_at
-		WHERE id IN (` + JoinIDs(ids) + `)`
+		WHERE id IN (` + db.JoinIDs(ids) + `)`
 	if err := tx.Exec(update).Error; err != nil {
 		return err
 	}
@@ -222,11 +223,11 @@ type commentPlacement struct {
 
 // countComments locks comments with their posts and parents, posts first. It adds the comments that have the status to
 // the counts of their posts and parents, or subtracts them, and returns their ids. sign is "+" or "-".
-func countComments(tx *Tx, ids []int64, status models.Status, sign string) ([]int64, error) {
+func countComments(tx *db.Tx, ids []int64, status models.Status, sign string) ([]int64, error) {
 	find := `
 		SELECT id, post_id, parent_id
 		FROM comments
-		WHERE id IN (` + JoinIDs(Ascending(append(ids, 0))) + `)`
+		WHERE id IN (` + db.JoinIDs(db.Ascending(append(ids, 0))) + `)`
 	var places []commentPlacement
 	if err := tx.Raw(find).Scan(&places).Error; err != nil {
 		return nil, err
@@ -263,15 +264,15 @@ func countComments(tx *Tx, ids []int64, status models.Status, sign string) ([]in
 	if err := addCounts(tx, "posts", "comments_count", sign, ofPost); err != nil {
 		return nil, err
 	}
-	return Ascending(changed), addCounts(tx, "comments", "replies_count", sign, ofParent)
+	return db.Ascending(changed), addCounts(tx, "comments", "replies_count", sign, ofParent)
 }
 
 // lockComments locks comments in the order of their ids and returns their statuses.
-func lockComments(tx *Tx, ids []int64) (map[int64]models.Status, error) {
+func lockComments(tx *db.Tx, ids []int64) (map[int64]models.Status, error) {
 	query := `
 		SELECT id, status
 		FROM comments FORCE INDEX (PRIMARY)
-		WHERE id IN (` + JoinIDs(Ascending(ids)) + `)
+		WHERE id IN (` + db.JoinIDs(db.Ascending(ids)) + `)
 		ORDER BY id
 		FOR UPDATE`
 	var rows []commentPlacement
@@ -286,20 +287,20 @@ func lockComments(tx *Tx, ids []int64) (map[int64]models.Status, error) {
 }
 
 // addCounts adds to a count of each of these rows, or subtracts from it. sign is "+" or "-".
-func addCounts(tx *Tx, table, column, sign string, by map[int64]int) error {
+func addCounts(tx *db.Tx, table, column, sign string, by map[int64]int) error {
 	if len(by) == 0 {
 		return nil
 	}
 	ids := slices.Sorted(maps.Keys(by))
 	update := `
 		UPDATE ` + table + `
-		SET ` + column + `=` + column + sign + caseByID(ids, by) + `, updated_at=updated_at
-		WHERE id IN (` + JoinIDs(ids) + `)`
+		SET ` + column + `=` + column + sign + db.CaseByID(ids, by) + `, updated_at=updated_at
+		WHERE id IN (` + db.JoinIDs(ids) + `)`
 	return tx.Exec(update).Error
 }
 
 // Hide deletes a post or comment, as HidePosts and HideComments do.
-func Hide(tx *Tx, target models.Target, d models.Deletion) (err error) {
+func Hide(tx *db.Tx, target models.Target, d models.Deletion) (err error) {
 	if target.Kind == models.KindComment {
 		_, err = HideComments(tx, []int64{target.ID}, d)
 	} else {
@@ -309,7 +310,7 @@ func Hide(tx *Tx, target models.Target, d models.Deletion) (err error) {
 }
 
 // Show restores a post or comment, as ShowPosts and ShowComments do.
-func Show(tx *Tx, target models.Target) (err error) {
+func Show(tx *db.Tx, target models.Target) (err error) {
 	if target.Kind == models.KindComment {
 		_, err = ShowComments(tx, []int64{target.ID})
 	} else {

@@ -1,4 +1,4 @@
-package db
+package content
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // TagNames is the column with the tags of the post p, as Tags scans it.
@@ -22,7 +23,7 @@ const TagNames = `(
 //
 // It runs before the transaction that uses the ids, each statement by itself. So nobody who uses the same new tag waits
 // for that transaction. If the transaction fails, a tag without posts remains, which no list shows.
-func (s *DB) tagIDs(ctx context.Context, names models.Tags) (map[string]int64, error) {
+func (s *Store) tagIDs(ctx context.Context, names models.Tags) (map[string]int64, error) {
 	ids := make(map[string]int64, len(names))
 	if len(names) == 0 {
 		return ids, nil
@@ -38,7 +39,7 @@ func (s *DB) tagIDs(ctx context.Context, names models.Tags) (map[string]int64, e
 		if _, known := ids[name]; known {
 			continue
 		}
-		if _, err := s.Write(Aside(ctx), insert, name, models.WholeSeconds(s.Now())); err != nil {
+		if _, err := s.Write(db.Aside(ctx), insert, name, models.WholeSeconds(s.Now())); err != nil {
 			return nil, fmt.Errorf("create tag: %w", err)
 		}
 	}
@@ -52,7 +53,7 @@ func (s *DB) tagIDs(ctx context.Context, names models.Tags) (map[string]int64, e
 }
 
 // readTagIDs adds the ids of those tags that exist.
-func (s *DB) readTagIDs(ctx context.Context, names models.Tags, ids map[string]int64) error {
+func (s *Store) readTagIDs(ctx context.Context, names models.Tags, ids map[string]int64) error {
 	const query = `
 		SELECT id, name
 		FROM tags
@@ -71,7 +72,7 @@ func (s *DB) readTagIDs(ctx context.Context, names models.Tags, ids map[string]i
 }
 
 // insertTags writes the tags of a post that has none. The caller has written the post, and counts the tags.
-func insertTags(tx *Tx, postID int64, createdAt time.Time, tags models.Tags, ids map[string]int64) error {
+func insertTags(tx *db.Tx, postID int64, createdAt time.Time, tags models.Tags, ids map[string]int64) error {
 	if len(tags) == 0 {
 		return nil
 	}
@@ -92,7 +93,7 @@ func insertTags(tx *Tx, postID int64, createdAt time.Time, tags models.Tags, ids
 
 // SyncTags copies the columns that lists of a tag are ordered and filtered by from posts to their rows of post_tags.
 // Every transaction that changes one of these columns calls it. The caller has locked the rows of the posts.
-func SyncTags(tx *Tx, posts ...int64) error {
+func SyncTags(tx *db.Tx, posts ...int64) error {
 	if len(posts) == 0 {
 		return nil
 	}
@@ -101,7 +102,7 @@ func SyncTags(tx *Tx, posts ...int64) error {
 		JOIN posts p ON p.id=g.post_id
 		SET g.status=p.status, g.user_id=p.user_id, g.created_at=p.created_at,
 			g.likes_count=p.likes_count, g.hot_score=p.hot_score, g.active_at=p.active_at
-		WHERE g.post_id IN (` + JoinIDs(posts) + `)`
+		WHERE g.post_id IN (` + db.JoinIDs(posts) + `)`
 	if err := tx.Exec(update).Error; err != nil {
 		return fmt.Errorf("update tags of posts: %w", err)
 	}
@@ -119,12 +120,12 @@ const StaleTags = `(
 	)`
 
 // MoveTags hides or shows the tags of posts as the posts are, and counts them.
-func MoveTags(tx *Tx, posts ...int64) error {
+func MoveTags(tx *db.Tx, posts ...int64) error {
 	query := `
 		SELECT g.tag_id, p.status=? AS shown
 		FROM post_tags g
 		JOIN posts p ON p.id=g.post_id
-		WHERE g.post_id IN (` + JoinIDs(posts) + `) AND g.status<>p.status`
+		WHERE g.post_id IN (` + db.JoinIDs(posts) + `) AND g.status<>p.status`
 	var changes []struct {
 		TagID int64
 		Shown bool
@@ -148,7 +149,7 @@ func MoveTags(tx *Tx, posts ...int64) error {
 //
 // A list by popularity with a prefix sorts all tags with the prefix if these are few. Otherwise it walks the index of
 // all tags by popularity.
-func (s *DB) ListTags(ctx context.Context, q models.TagQuery) (tags []models.Tag, rest *models.ListKey, err error) {
+func (s *Store) ListTags(ctx context.Context, q models.TagQuery) (tags []models.Tag, rest *models.ListKey, err error) {
 	read := s.popularTags
 	if q.Sort == models.TagsName {
 		read = func(ctx context.Context, after *models.ListKey, limit int) ([]models.Tag, error) {
@@ -164,7 +165,7 @@ func (s *DB) ListTags(ctx context.Context, q models.TagQuery) (tags []models.Tag
 			return tags, nil, err
 		}
 	}
-	for entries, budget := q.Limit, MaxPassed; budget > 0; entries *= 4 {
+	for entries, budget := q.Limit, db.MaxPassed; budget > 0; entries *= 4 {
 		entries = min(entries, budget)
 		budget -= entries
 		segment, err := read(ctx, q.After, entries)
@@ -188,8 +189,8 @@ func (s *DB) ListTags(ctx context.Context, q models.TagQuery) (tags []models.Tag
 }
 
 // tagsByName reads tags in the order of their names, including those that no post has.
-func (s *DB) tagsByName(ctx context.Context, prefix string, after *models.ListKey, limit int) ([]models.Tag, error) {
-	where := Matching("t.name LIKE ?", prefix+"%") // a valid tag has no wildcard
+func (s *Store) tagsByName(ctx context.Context, prefix string, after *models.ListKey, limit int) ([]models.Tag, error) {
+	where := db.Matching("t.name LIKE ?", prefix+"%") // a valid tag has no wildcard
 	if after != nil {
 		where.Add("t.name>(SELECT a.name FROM tags a WHERE a.id=?)", after.ID)
 	}
@@ -202,9 +203,9 @@ func (s *DB) tagsByName(ctx context.Context, prefix string, after *models.ListKe
 }
 
 // popularTags reads tags that some post has, most posts first.
-func (s *DB) popularTags(ctx context.Context, after *models.ListKey, limit int) ([]models.Tag, error) {
-	where := Matching("t.posts_count>0")
-	if key, keys := KeyRange("t.posts_count", "?", "t.id", after, nil); key != "" {
+func (s *Store) popularTags(ctx context.Context, after *models.ListKey, limit int) ([]models.Tag, error) {
+	where := db.Matching("t.posts_count>0")
+	if key, keys := db.KeyRange("t.posts_count", "?", "t.id", after, nil); key != "" {
 		where.Add(key, keys...)
 	}
 	return s.readTags(ctx, `
@@ -216,21 +217,21 @@ func (s *DB) popularTags(ctx context.Context, after *models.ListKey, limit int) 
 }
 
 // fewTags reports whether all tags with a prefix are few enough to be sorted for a page.
-func (s *DB) fewTags(ctx context.Context, prefix string) (bool, error) {
+func (s *Store) fewTags(ctx context.Context, prefix string) (bool, error) {
 	const query = `
 		SELECT COUNT(*)
 		FROM (SELECT 1 FROM tags FORCE INDEX (idx_name) WHERE name LIKE ? LIMIT ?) n`
 	var n int
-	if err := s.Read(ctx).Raw(query, prefix+"%", MaxPassed+1).Scan(&n).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, prefix+"%", db.MaxPassed+1).Scan(&n).Error; err != nil {
 		return false, fmt.Errorf("count tags: %w", err)
 	}
-	return n <= MaxPassed, nil
+	return n <= db.MaxPassed, nil
 }
 
 // tagsOf sorts all tags with a prefix, most posts first.
-func (s *DB) tagsOf(ctx context.Context, q models.TagQuery) ([]models.Tag, error) {
-	where := Matching("t.name LIKE ? AND t.posts_count>0", q.Prefix+"%")
-	if key, keys := KeyRange("t.posts_count", "?", "t.id", q.After, nil); key != "" {
+func (s *Store) tagsOf(ctx context.Context, q models.TagQuery) ([]models.Tag, error) {
+	where := db.Matching("t.name LIKE ? AND t.posts_count>0", q.Prefix+"%")
+	if key, keys := db.KeyRange("t.posts_count", "?", "t.id", q.After, nil); key != "" {
 		where.Add(key, keys...)
 	}
 	return s.readTags(ctx, `
@@ -241,7 +242,7 @@ func (s *DB) tagsOf(ctx context.Context, q models.TagQuery) ([]models.Tag, error
 		LIMIT ?`, append(where.Args, q.Limit)...)
 }
 
-func (s *DB) readTags(ctx context.Context, query string, args ...any) (tags []models.Tag, err error) {
+func (s *Store) readTags(ctx context.Context, query string, args ...any) (tags []models.Tag, err error) {
 	if err := s.Read(ctx).Raw(query, args...).Scan(&tags).Error; err != nil {
 		return nil, fmt.Errorf("list tags: %w", err)
 	}

@@ -1,4 +1,4 @@
-package db
+package content
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // CommentPage is the result of FindComments. Its fields mean what those of PostPage mean.
@@ -33,9 +34,9 @@ func (page *CommentPage) Key(c *models.FoundComment) models.ListKey {
 // posts of authors whom the viewer blocks. Like a search of posts, it reads at most maxExamined index entries. By
 // relevance it ranks the newest comments with the rarest term, so a page of a common word is not Complete. The latest
 // first are found in segments of the index until the page is full; a shorter page has a Rest.
-func (s *DB) FindComments(ctx context.Context, q models.CommentSearch) (CommentPage, error) {
+func (s *Store) FindComments(ctx context.Context, q models.CommentSearch) (CommentPage, error) {
 	page := CommentPage{Complete: true, sort: q.Sort}
-	most := MaxExamined / len(q.Terms)
+	most := db.MaxExamined / len(q.Terms)
 	counts, err := s.countTerms(ctx, q.Terms, most)
 	if err != nil {
 		return page, err
@@ -67,7 +68,7 @@ func (s *DB) FindComments(ctx context.Context, q models.CommentSearch) (CommentP
 }
 
 // countTerms counts the comments that have each of the terms. Each count stops at most+1.
-func (s *DB) countTerms(ctx context.Context, terms []string, most int) ([]int64, error) {
+func (s *Store) countTerms(ctx context.Context, terms []string, most int) ([]int64, error) {
 	columns, args := make([]string, len(terms)), make([]any, len(terms))
 	for i, term := range terms {
 		columns[i] = fmt.Sprintf("(SELECT COUNT(*) FROM (SELECT 1 FROM comment_terms WHERE term=? LIMIT %d) n)", most+1)
@@ -92,7 +93,7 @@ func (s *DB) countTerms(ctx context.Context, terms []string, most int) ([]int64,
 
 // rankComments reads a page by relevance. If more than most comments have the rarest term, it ranks the newest ones,
 // from a floor on that all pages of the list have in common.
-func (s *DB) rankComments(ctx context.Context, q *models.CommentSearch, rarest, most int, page *CommentPage) error {
+func (s *Store) rankComments(ctx context.Context, q *models.CommentSearch, rarest, most int, page *CommentPage) error {
 	after := q.After
 	switch {
 	case after != nil:
@@ -109,11 +110,11 @@ func (s *DB) rankComments(ctx context.Context, q *models.CommentSearch, rarest, 
 	}
 	page.Complete = page.floor == 0
 	page.Examined += min(rarest, most) * len(q.Terms)
-	among := Matching("term=?", q.Terms[0])
+	among := db.Matching("term=?", q.Terms[0])
 	among.AddIf(page.floor > 0, "comment_id>=?", page.floor)
-	var where Conditions
+	var where db.Conditions
 	score := relevance(len(q.Terms))
-	if between, keys := KeyRange(score, "?", "t0.comment_id", after, nil); between != "" {
+	if between, keys := db.KeyRange(score, "?", "t0.comment_id", after, nil); between != "" {
 		where.Add(between, keys...)
 	}
 	// From a floor on, the oldest are taken: comments that were written since the first page are not in the list.
@@ -122,21 +123,21 @@ func (s *DB) rankComments(ctx context.Context, q *models.CommentSearch, rarest, 
 		direction = "ASC"
 	}
 	var err error
-	page.Comments, _, err = s.readFound(ctx, q, among, most, direction, where, score+" DESC, ", q.Limit, PageBytes)
+	page.Comments, _, err = s.readFound(ctx, q, among, most, direction, where, score+" DESC, ", q.Limit, db.PageBytes)
 	return err
 }
 
 // walkComments reads a page of the latest comments.
-func (s *DB) walkComments(ctx context.Context, q *models.CommentSearch, most int, page *CommentPage) error {
-	after, room := q.After, PageBytes
-	for size := firstSegment; most > 0; size *= 4 {
+func (s *Store) walkComments(ctx context.Context, q *models.CommentSearch, most int, page *CommentPage) error {
+	after, room := q.After, db.PageBytes
+	for size := db.FirstSegment; most > 0; size *= 4 {
 		size = min(size, most)
 		most -= size
 		until, err := s.termBoundary(ctx, q.Terms[0], after, size)
 		if err != nil {
 			return err
 		}
-		among := Matching("term=?", q.Terms[0])
+		among := db.Matching("term=?", q.Terms[0])
 		if after != nil {
 			among.Add("comment_id<?", after.ID)
 		}
@@ -145,7 +146,7 @@ func (s *DB) walkComments(ctx context.Context, q *models.CommentSearch, most int
 		}
 		var found []models.FoundComment
 		limit := q.Limit - len(page.Comments)
-		found, room, err = s.readFound(ctx, q, among, size, "DESC", Conditions{}, "", limit, room)
+		found, room, err = s.readFound(ctx, q, among, size, "DESC", db.Conditions{}, "", limit, room)
 		if err != nil {
 			return err
 		}
@@ -161,8 +162,8 @@ func (s *DB) walkComments(ctx context.Context, q *models.CommentSearch, most int
 }
 
 // termBoundary returns the last of the next n comments with a term, the latest first; nil if there are fewer.
-func (s *DB) termBoundary(ctx context.Context, term string, after *models.ListKey, n int) (*models.ListKey, error) {
-	where := Matching("term=?", term)
+func (s *Store) termBoundary(ctx context.Context, term string, after *models.ListKey, n int) (*models.ListKey, error) {
+	where := db.Matching("term=?", term)
 	if after != nil {
 		where.Add("comment_id<?", after.ID)
 	}
@@ -183,8 +184,8 @@ func (s *DB) termBoundary(ctx context.Context, term string, after *models.ListKe
 // readFound reads up to limit comments that have all terms, and up to room bytes of their content: of the comments with
 // the rarest term that are among, at most as many as most, in this direction of ids. They come in this order, and the
 // latest first.
-func (s *DB) readFound(
-	ctx context.Context, q *models.CommentSearch, among Conditions, most int, direction string, where Conditions,
+func (s *Store) readFound(
+	ctx context.Context, q *models.CommentSearch, among db.Conditions, most int, direction string, where db.Conditions,
 	order string, limit, room int,
 ) (found []models.FoundComment, left int, err error) {
 	joins := ""
@@ -197,8 +198,8 @@ func (s *DB) readFound(
 	}
 	where.Add("c.status=?", models.StatusNormal)
 	where.Add("p.status=?", models.StatusNormal)
-	where.Add(NotBlocked("c.user_id"), q.ViewerID)
-	where.Add(NotBlocked("p.user_id"), q.ViewerID)
+	where.Add(db.NotBlocked("c.user_id"), q.ViewerID)
+	where.Add(db.NotBlocked("p.user_id"), q.ViewerID)
 	outer := strings.Replace(order, relevance(len(q.Terms)), "o.relevance", 1)
 	query := `
 		SELECT ` + CommentColumns + `, p.title AS post_title, o.relevance
@@ -222,6 +223,6 @@ func (s *DB) readFound(
 		STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=c.user_id
 		ORDER BY ` + outer + `o.id DESC`
 	args = append(args, where.Args...)
-	size := func(c *models.FoundComment) int { return CommentSize(&c.Comment) }
-	return ScanPage(s.Read(ctx).Raw(query, args...), room, size)
+	size := func(c *models.FoundComment) int { return db.CommentSize(&c.Comment) }
+	return db.ScanPage(s.Read(ctx).Raw(query, args...), room, size)
 }

@@ -1,4 +1,4 @@
-package db
+package content
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // LiveCountsChunk is the maximum number of ids in one query.
@@ -15,17 +16,17 @@ var liveCountsQueries = map[models.TargetKind]string{
 	models.KindPost: `
 		SELECT 'post' AS kind, t.id, t.likes_count AS likes, t.comments_count AS replies
 		FROM posts t
-		WHERE t.status=` + SQLNormal,
+		WHERE t.status=` + db.SQLNormal,
 	models.KindComment: `
 		SELECT 'comment' AS kind, t.id, t.likes_count AS likes, t.replies_count AS replies
 		FROM comments t
-		JOIN posts p ON p.id=t.post_id AND p.status=` + SQLNormal + `
-		WHERE t.status=` + SQLNormal,
+		JOIN posts p ON p.id=t.post_id AND p.status=` + db.SQLNormal + `
+		WHERE t.status=` + db.SQLNormal,
 }
 
 // LiveCounts returns the counts of those targets that exist and are not deleted, in no particular order. It runs one
 // query for each thousand targets of a kind.
-func (s *DB) LiveCounts(ctx context.Context, targets []models.Target) ([]models.LiveCounts, error) {
+func (s *Store) LiveCounts(ctx context.Context, targets []models.Target) ([]models.LiveCounts, error) {
 	var found []models.LiveCounts
 	for kind, query := range liveCountsQueries {
 		var ids []int64
@@ -36,7 +37,7 @@ func (s *DB) LiveCounts(ctx context.Context, targets []models.Target) ([]models.
 		}
 		for chunk := range slices.Chunk(ids, LiveCountsChunk) {
 			var rows []models.LiveCounts
-			err := s.Read(ctx).Raw(query + " AND t.id IN (" + JoinIDs(chunk) + ")").Scan(&rows).Error
+			err := s.Read(ctx).Raw(query + " AND t.id IN (" + db.JoinIDs(chunk) + ")").Scan(&rows).Error
 			if err != nil {
 				return nil, fmt.Errorf("read counts of %d %ss: %w", len(chunk), kind, err)
 			}

@@ -1,4 +1,4 @@
-package db
+package content
 
 import (
 	"context"
@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/db"
 	"likewise/models/search"
 )
 
 // Imported returns the local ids of all rows of one kind that were imported from source, by external id.
-func (s *DB) Imported(ctx context.Context, source, kind string) (map[int64]int64, error) {
+func (s *Store) Imported(ctx context.Context, source, kind string) (map[int64]int64, error) {
 	const query = `
 		SELECT external_id, local_id
 		FROM imports
@@ -39,7 +40,7 @@ func (s *DB) Imported(ctx context.Context, source, kind string) (map[int64]int64
 
 // ImportSources compares accounts of a forum, times of their creation by ids there, with the imports whose source
 // begins with prefix. It returns those that know any of them.
-func (s *DB) ImportSources(
+func (s *Store) ImportSources(
 	ctx context.Context, prefix, kind string, accounts map[int64]time.Time,
 ) ([]models.ImportSource, error) {
 	const list = `
@@ -58,7 +59,7 @@ func (s *DB) ImportSources(
 		SELECT i.external_id, u.created_at
 		FROM imports i
 		JOIN users u ON u.id=i.local_id
-		WHERE i.source=? AND i.kind=? AND i.external_id IN (` + JoinIDs(slices.Collect(maps.Keys(accounts))) + `)`
+		WHERE i.source=? AND i.kind=? AND i.external_id IN (` + db.JoinIDs(slices.Collect(maps.Keys(accounts))) + `)`
 	var sources []models.ImportSource
 	for _, name := range names {
 		var found []struct {
@@ -83,7 +84,7 @@ func (s *DB) ImportSources(
 
 // MarkImported records the import of something without a row of its own, such as the likes of a post. Marking it again
 // changes nothing.
-func (s *DB) MarkImported(ctx context.Context, source, kind string, externalID, localID int64) error {
+func (s *Store) MarkImported(ctx context.Context, source, kind string, externalID, localID int64) error {
 	const insert = `
 		INSERT INTO imports (source, kind, external_id, local_id)
 		VALUES (?, ?, ?, ?)
@@ -96,8 +97,8 @@ func (s *DB) MarkImported(ctx context.Context, source, kind string, externalID, 
 
 // ImportUsers writes accounts in their order and returns their ids. If one of them was imported meanwhile, or its
 // address or all of its usernames are taken, ImportUsers writes nothing and returns CodeConflict.
-func (s *DB) ImportUsers(ctx context.Context, source, kind string, users []models.ImportedUser) ([]int64, error) {
-	return s.importBatch(ctx, source, kind, len(users), func(tx *Tx, record func(externalID, id int64)) error {
+func (s *Store) ImportUsers(ctx context.Context, source, kind string, users []models.ImportedUser) ([]int64, error) {
+	return s.importBatch(ctx, source, kind, len(users), func(tx *db.Tx, record func(externalID, id int64)) error {
 		for _, u := range users {
 			id, err := importUser(tx, u)
 			if err != nil {
@@ -111,14 +112,14 @@ func (s *DB) ImportUsers(ctx context.Context, source, kind string, users []model
 
 // importUser tries the usernames one after the other. Only the unique key decides which names are equal, because the
 // server has the collation. A duplicate key undoes the INSERT, not the transaction.
-func importUser(tx *Tx, u models.ImportedUser) (int64, error) {
+func importUser(tx *db.Tx, u models.ImportedUser) (int64, error) {
 	const insert = `
 		INSERT INTO users (username, email, password_hash, display_name, bio, avatar_url, created_at, updated_at)
 		VALUES (?, ?, '', NULLIF(?,''), ?, NULLIF(?,''), ?, ?)`
 	at := models.WholeSeconds(u.CreatedAt)
 	for _, name := range u.Usernames {
 		id, err := tx.Insert(insert, name, u.Email, u.Profile.DisplayName, u.Profile.Bio, u.Profile.AvatarURL, at, at)
-		if models.MySQLCode(err) != DuplicateKey {
+		if models.MySQLCode(err) != db.DuplicateKey {
 			return id, err
 		}
 	}
@@ -129,7 +130,7 @@ func importUser(tx *Tx, u models.ImportedUser) (int64, error) {
 
 // ImportPosts writes posts in their order and returns their ids. If one of them was imported meanwhile, ImportPosts
 // writes nothing and returns CodeConflict.
-func (s *DB) ImportPosts(ctx context.Context, source, kind string, posts []models.ImportedPost) ([]int64, error) {
+func (s *Store) ImportPosts(ctx context.Context, source, kind string, posts []models.ImportedPost) ([]int64, error) {
 	var names models.Tags
 	for _, p := range posts {
 		for _, name := range p.Text.Tags {
@@ -142,7 +143,7 @@ func (s *DB) ImportPosts(ctx context.Context, source, kind string, posts []model
 	if err != nil {
 		return nil, fmt.Errorf("import %s: %w", kind, err)
 	}
-	return s.importBatch(ctx, source, kind, len(posts), func(tx *Tx, record func(externalID, id int64)) error {
+	return s.importBatch(ctx, source, kind, len(posts), func(tx *db.Tx, record func(externalID, id int64)) error {
 		for _, p := range posts {
 			post := newPost{p.AuthorID, p.Text, models.WholeSeconds(p.CreatedAt), models.WholeSeconds(p.UpdatedAt)}
 			id, err := insertPost(tx, post, tags, derive(p.Text, s.Excerpt(p.Text.Content)))
@@ -159,16 +160,16 @@ func (s *DB) ImportPosts(ctx context.Context, source, kind string, posts []model
 // comment whose post or parent is deleted, which is not written. A reply to a comment at MaxDepth is written as a
 // sibling of that comment. If one of the comments was imported meanwhile, ImportComments writes nothing and returns
 // CodeConflict.
-func (s *DB) ImportComments(
+func (s *Store) ImportComments(
 	ctx context.Context, source, kind string, comments []models.ImportedComment,
 ) ([]int64, error) {
-	importAll := func(tx *Tx, record func(externalID, id int64)) error {
+	importAll := func(tx *db.Tx, record func(externalID, id int64)) error {
 		return importComments(tx, comments, record)
 	}
 	return s.importBatch(ctx, source, kind, len(comments), importAll)
 }
 
-func importComments(tx *Tx, comments []models.ImportedComment, record func(externalID, id int64)) error {
+func importComments(tx *db.Tx, comments []models.ImportedComment, record func(externalID, id int64)) error {
 	var postIDs, parentIDs []int64
 	for _, c := range comments {
 		postIDs = append(postIDs, c.PostID)
@@ -224,7 +225,7 @@ func importComments(tx *Tx, comments []models.ImportedComment, record func(exter
 }
 
 // countImported counts imported comments on their posts and their parents. latest are the times of the latest comments.
-func countImported(tx *Tx, latest map[int64]time.Time, added, replies map[int64]int) error {
+func countImported(tx *db.Tx, latest map[int64]time.Time, added, replies map[int64]int) error {
 	const countOnPost = `
 		UPDATE posts
 		SET comments_count=comments_count+?, active_at=GREATEST(active_at,?), updated_at=updated_at
@@ -257,7 +258,7 @@ type importPlace struct {
 
 // importPlaces returns the places of replies to each of parents. Neither the parent nor the depth of a comment ever
 // changes, so importPlaces locks nothing.
-func importPlaces(tx *Tx, parents []int64) (map[int64]importPlace, error) {
+func importPlaces(tx *db.Tx, parents []int64) (map[int64]importPlace, error) {
 	if len(parents) == 0 {
 		return nil, nil
 	}
@@ -268,7 +269,7 @@ func importPlaces(tx *Tx, parents []int64) (map[int64]importPlace, error) {
 	query := `
 		SELECT id, COALESCE(parent_id, 0) AS parent_id, depth
 		FROM comments
-		WHERE id IN (` + JoinIDs(parents) + `)`
+		WHERE id IN (` + db.JoinIDs(parents) + `)`
 	if err := tx.Raw(query).Scan(&found).Error; err != nil {
 		return nil, err
 	}
@@ -283,7 +284,7 @@ func importPlaces(tx *Tx, parents []int64) (map[int64]importPlace, error) {
 }
 
 // lockOpen locks those rows of table among ids that are not deleted, and returns the set of their ids.
-func lockOpen(tx *Tx, table string, ids []int64) (map[int64]bool, error) {
+func lockOpen(tx *db.Tx, table string, ids []int64) (map[int64]bool, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
@@ -291,7 +292,7 @@ func lockOpen(tx *Tx, table string, ids []int64) (map[int64]bool, error) {
 	query := `
 		SELECT id
 		FROM ` + table + ` FORCE INDEX (PRIMARY)
-		WHERE id IN (` + JoinIDs(slices.Compact(ids)) + `) AND status=?
+		WHERE id IN (` + db.JoinIDs(slices.Compact(ids)) + `) AND status=?
 		ORDER BY id
 		FOR UPDATE`
 	var found []int64
@@ -307,14 +308,14 @@ func lockOpen(tx *Tx, table string, ids []int64) (map[int64]bool, error) {
 
 // importBatch runs write and stores each recorded id in the table imports, in the same transaction. It returns the n
 // ids in the order in which write recorded them. An id of 0 means that nothing was written.
-func (s *DB) importBatch(ctx context.Context, source, kind string, n int,
-	write func(tx *Tx, record func(externalID, id int64)) error,
+func (s *Store) importBatch(ctx context.Context, source, kind string, n int,
+	write func(tx *db.Tx, record func(externalID, id int64)) error,
 ) ([]int64, error) {
 	if n == 0 {
 		return nil, nil
 	}
 	ids := make([]int64, 0, n)
-	err := s.Transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
 		ids = ids[:0] // the transaction may run again
 		var values []string
 		var args []any
@@ -332,7 +333,7 @@ func (s *DB) importBatch(ctx context.Context, source, kind string, n int,
 			INSERT INTO imports (source, kind, external_id, local_id)
 			VALUES ` + strings.Join(values, ", ")
 		err = tx.Exec(insert, args...).Error
-		if models.MySQLCode(err) == DuplicateKey {
+		if models.MySQLCode(err) == db.DuplicateKey {
 			return &models.Error{Code: models.CodeConflict, Message: "Another import of the same source is running.",
 				Err: err}
 		}

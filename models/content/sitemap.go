@@ -1,4 +1,4 @@
-package db
+package content
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 )
 
 // LastPostID returns the highest id of a post, deleted ones included; 0 without posts.
-func (s *DB) LastPostID(ctx context.Context) (id int64, err error) {
+func (s *Store) LastPostID(ctx context.Context) (id int64, err error) {
 	const query = `
 		SELECT COALESCE(MAX(id), 0)
 		FROM posts`
@@ -19,7 +19,7 @@ func (s *DB) LastPostID(ctx context.Context) (id int64, err error) {
 }
 
 // PostTimes lists the posts with the next ids after this one, except deleted posts.
-func (s *DB) PostTimes(ctx context.Context, after, ids int64) ([]models.PostTime, error) {
+func (s *Store) PostTimes(ctx context.Context, after, ids int64) ([]models.PostTime, error) {
 	const query = `
 		SELECT id, IF(updated_at>active_at, updated_at, active_at) AS changed_at
 		FROM posts FORCE INDEX (PRIMARY)

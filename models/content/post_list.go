@@ -1,4 +1,4 @@
-package db
+package content
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/db"
 	"likewise/models/search"
 )
 
@@ -67,10 +68,10 @@ func (page *PostPage) Key(p *models.Post) models.ListKey {
 //
 // A search by relevance sorts the posts that match the rarest condition. If these are too many, it sorts the newest
 // ones, up to maxExamined lookups, and the page is not Complete.
-func (s *DB) ListPosts(ctx context.Context, q PostQuery) (PostPage, error) {
+func (s *Store) ListPosts(ctx context.Context, q PostQuery) (PostPage, error) {
 	page := PostPage{Complete: true, sort: q.Sort}
 	var facts postFacts
-	most := MaxExamined / q.lookups()
+	most := db.MaxExamined / q.lookups()
 	if q.ViewerID != 0 || q.Tag != "" || len(q.Terms) > 0 || q.hasWindow() {
 		var err error
 		if facts, err = s.postFacts(ctx, q, most); err != nil {
@@ -92,7 +93,7 @@ func (s *DB) ListPosts(ctx context.Context, q PostQuery) (PostPage, error) {
 	return page, nil
 }
 
-func (s *DB) listPosts(ctx context.Context, q *PostQuery, facts *postFacts, most int64, page *PostPage) error {
+func (s *Store) listPosts(ctx context.Context, q *PostQuery, facts *postFacts, most int64, page *PostPage) error {
 	if q.Sort == models.PostsRelevance && q.After != nil {
 		page.floor = q.After.Value >> relevanceBits
 		q.After = &models.ListKey{Value: q.After.Value & (1<<relevanceBits - 1), ID: q.After.ID}
@@ -113,7 +114,7 @@ func (s *DB) listPosts(ctx context.Context, q *PostQuery, facts *postFacts, most
 		}
 		return s.gather(ctx, q, facts, by, most, page)
 	case !q.sifts(facts):
-		posts, _, err := s.readPosts(ctx, q, q.walk(facts, q.After, nil, q.Limit), PageBytes)
+		posts, _, err := s.readPosts(ctx, q, q.walk(facts, q.After, nil, q.Limit), db.PageBytes)
 		page.Posts, page.Examined = posts, page.Examined+len(posts)
 		return err
 	}
@@ -131,10 +132,10 @@ func (s *DB) listPosts(ctx context.Context, q *PostQuery, facts *postFacts, most
 
 // siftPosts walks the index of the order in segments, at most budget entries of it. It reports whether it is done: the
 // page is full, or the list ends.
-func (s *DB) siftPosts(ctx context.Context, q *PostQuery, facts *postFacts, budget int64, page *PostPage,
+func (s *Store) siftPosts(ctx context.Context, q *PostQuery, facts *postFacts, budget int64, page *PostPage,
 ) (done bool, err error) {
-	after, room := q.After, PageBytes
-	for size := int64(firstSegment); budget > 0; size *= 4 {
+	after, room := q.After, db.PageBytes
+	for size := int64(db.FirstSegment); budget > 0; size *= 4 {
 		size = min(size, budget)
 		budget -= size
 		until, err := s.postBoundary(ctx, q, facts, after, size)
@@ -158,7 +159,7 @@ func (s *DB) siftPosts(ctx context.Context, q *PostQuery, facts *postFacts, budg
 }
 
 // postBoundary returns the last of the next size entries after a key in the index of the order; nil if there are fewer.
-func (s *DB) postBoundary(ctx context.Context, q *PostQuery, facts *postFacts, after *models.ListKey, size int64,
+func (s *Store) postBoundary(ctx context.Context, q *PostQuery, facts *postFacts, after *models.ListKey, size int64,
 ) (*models.ListKey, error) {
 	src, order := q.source(facts), postOrders[q.Sort]
 	column := src.column(order.column)
@@ -178,7 +179,7 @@ func (s *DB) postBoundary(ctx context.Context, q *PostQuery, facts *postFacts, a
 }
 
 // findFloor finds the least id among the newest posts with a term, if a search by relevance does not rank all of them.
-func (s *DB) findFloor(ctx context.Context, term string, most int64, page *PostPage) error {
+func (s *Store) findFloor(ctx context.Context, term string, most int64, page *PostPage) error {
 	const query = `
 		SELECT post_id
 		FROM post_terms FORCE INDEX (PRIMARY)
@@ -195,11 +196,11 @@ func (s *DB) findFloor(ctx context.Context, term string, most int64, page *PostP
 }
 
 // gather reads at most as many posts as most that match a condition, and sorts those that match the query.
-func (s *DB) gather(ctx context.Context, q *PostQuery, facts *postFacts, by postCondition, most int64,
+func (s *Store) gather(ctx context.Context, q *PostQuery, facts *postFacts, by postCondition, most int64,
 	page *PostPage,
 ) error {
 	p := q.gathering(facts, by, most, page.floor)
-	posts, _, err := s.readPosts(ctx, q, p, PageBytes)
+	posts, _, err := s.readPosts(ctx, q, p, db.PageBytes)
 	_, matches := q.rarest(facts)
 	page.Posts, page.Examined = posts, page.Examined+int(min(matches, most))*q.lookups()
 	return err
@@ -207,8 +208,8 @@ func (s *DB) gather(ctx context.Context, q *PostQuery, facts *postFacts, by post
 
 // readPosts runs a plan and reads up to room bytes of content, as scanPage does. Posts that must be sorted are sorted
 // as ids, before their texts are read.
-func (s *DB) readPosts(ctx context.Context, q *PostQuery, p *postPlan, room int,
+func (s *Store) readPosts(ctx context.Context, q *PostQuery, p *postPlan, room int,
 ) (posts []models.Post, left int, err error) {
 	query, args := p.query(q.View, q.ViewerID)
-	return ScanPage(s.Read(ctx).Raw(query, args...), room, PostSize)
+	return db.ScanPage(s.Read(ctx).Raw(query, args...), room, db.PostSize)
 }
