@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -107,6 +108,8 @@ func (c spied) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
+var spies atomic.Int64
+
 // spy serves an API of a mode, inspects its statements and monitors its Redis.
 func spy(t *testing.T, m mode) (*world, *statements) {
 	t.Helper()
@@ -115,7 +118,7 @@ func spy(t *testing.T, m mode) (*world, *statements) {
 		t.Fatal(err)
 	}
 	seen := &statements{}
-	network := "spied-" + m.name
+	network := fmt.Sprintf("spied-%d", spies.Add(1))
 	mysql.RegisterDialContext(network, func(ctx context.Context, addr string) (net.Conn, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 		return spied{conn, seen}, err
@@ -185,8 +188,10 @@ func monitor(t *testing.T) (stop func() []string) {
 // query, and every header of the contract. The attacks reach MySQL only inside of strings, do not reach Redis, and
 // cause no 5xx.
 func TestInjection_isTextEverywhere(t *testing.T) {
+	t.Parallel()
 	for _, m := range modes {
 		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
 			w, seen := spy(t, m)
 			heard := monitor(t)
 			tried, step := 0, testkit.Volume(1, 8)

@@ -20,6 +20,7 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 
 // MySQL cannot roll a DDL statement back, so a file with two could be half applied.
 func TestFiles_areNumberedAndHoldOneStatementEach(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob("*.sql") // sorted
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
@@ -40,6 +41,7 @@ func TestFiles_areNumberedAndHoldOneStatementEach(t *testing.T) {
 
 // On a large table a migration is silent for longer than any connection of the product waits.
 func TestUp_waitsForASlowServer(t *testing.T) {
+	t.Parallel()
 	dsn := testkit.Database(t)
 	db, err := sql.Open("mysql", dsn)
 	require.NoError(t, err)

@@ -16,6 +16,7 @@ import (
 
 // Two processes run a job at the same time: one of them works. A job whose lock is lost writes nothing more.
 func TestJobs_runOneAtATime(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	j := &Jobs{JobsConfig: JobsConfig{Store: p.store, Redis: p.redis, Targets: counters.NewTargets(nil, nil)}}
 	began, goOn := make(chan struct{}), make(chan struct{})

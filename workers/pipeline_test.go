@@ -502,6 +502,7 @@ func TestPipeline_reloadsALostSetFromMySQL(t *testing.T) {
 }
 
 func TestFlush_namesTheShardsThatAreBehind(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	stop := p.start()
 	target := p.postIn(9)
@@ -626,6 +627,7 @@ func TestVerify_findsDeletedTargetsThatAreOpenInTheGate(t *testing.T) {
 }
 
 func TestVerify_ignoresEventsInThePipeline(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	p.start()
 	target := p.post()

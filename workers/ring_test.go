@@ -284,6 +284,7 @@ func TestRings_growAndAreDecided(t *testing.T) {
 
 // TestRings_areFoundInACrowd has a ring that likes at the same time as many accounts that often like the author.
 func TestRings_areFoundInACrowd(t *testing.T) {
+	t.Parallel()
 	var likes []models.AuthoredLike
 	at := time.Unix(1_800_000_000, 0)
 	const crowdSize, posts = 200, 30

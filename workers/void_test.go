@@ -366,6 +366,7 @@ func (e endless) SetLike(
 }
 
 func TestVoider_givesEachRequestItsTurn(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	p.start()
 	huge, bob := p.deletable("huge"), p.deletable("bob")

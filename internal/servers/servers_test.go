@@ -191,6 +191,7 @@ func startKind(t *testing.T, k kind, dir string) *Server {
 }
 
 func TestServer_keepsDataAndAddressAcrossStops(t *testing.T) {
+	t.Parallel()
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -215,6 +216,7 @@ func TestServer_keepsDataAndAddressAcrossStops(t *testing.T) {
 }
 
 func TestServer_keepsWhatItAcknowledgedWhenKilled(t *testing.T) {
+	t.Parallel()
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			s := startKind(t, k, t.TempDir())
@@ -236,6 +238,7 @@ func TestServer_keepsWhatItAcknowledgedWhenKilled(t *testing.T) {
 }
 
 func TestKafka_keepsGroupOffsetsWhenKilled(t *testing.T) {
+	t.Parallel()
 	k := kinds[2]
 	s := startKind(t, k, t.TempDir())
 	for i := range 10 {
@@ -262,6 +265,7 @@ func TestKafka_keepsGroupOffsetsWhenKilled(t *testing.T) {
 // them. The test uses several groups, because without lingeringConn the broker expires the session in half of all
 // cases.
 func TestKafka_expiresMemberThatDiedWhileJoining(t *testing.T) {
+	t.Parallel()
 	k := kinds[2]
 	s := startKind(t, k, t.TempDir())
 	createTopic(t, s, "list")
@@ -392,6 +396,7 @@ func (r *readSome) ConsumeClaim(session sarama.ConsumerGroupSession, claim saram
 }
 
 func TestServer_pausedDoesNotAnswerUntilResumed(t *testing.T) {
+	t.Parallel()
 	s := startKind(t, kinds[1], t.TempDir())
 	client := redis.NewClient(&redis.Options{
 		Addr: s.Addr(), MaxRetries: -1, ReadTimeout: 200 * time.Millisecond,
@@ -410,6 +415,7 @@ func TestServer_pausedDoesNotAnswerUntilResumed(t *testing.T) {
 }
 
 func TestServer_refusesSecondOwner(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := startKind(t, kinds[1], dir)
 	_, err := kinds[1].start(t.Context(), dir)
@@ -434,6 +440,7 @@ func TestServer_startsAgainWhileAnotherProcessIsForked(t *testing.T) {
 }
 
 func TestMySQL_startKeepsTemporaryTablesOfOtherServers(t *testing.T) {
+	t.Parallel()
 	conn, err := openMySQL(t, startKind(t, kinds[0], t.TempDir())).Conn(t.Context())
 	require.NoError(t, err)
 	defer conn.Close()
@@ -448,6 +455,7 @@ func TestMySQL_startKeepsTemporaryTablesOfOtherServers(t *testing.T) {
 }
 
 func TestServer_takesAnotherPortWhenItsOwnIsTaken(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := startKind(t, kinds[1], dir)
 	kinds[1].write(t, s, "kept")
@@ -464,6 +472,7 @@ func TestServer_takesAnotherPortWhenItsOwnIsTaken(t *testing.T) {
 }
 
 func TestStart_failureShowsTheServersLog(t *testing.T) {
+	t.Parallel()
 	_, err := StartRedis(t.Context(), t.TempDir(), "--no-such-setting", "1")
 	require.ErrorContains(t, err, "ended before it was ready")
 	require.ErrorContains(t, err, "no-such-setting")
@@ -549,6 +558,7 @@ func addresses(all *All) []string {
 }
 
 func TestStartAll_childrenDieWithTheirParent(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	first, kill := startParent(t, dir)
 	for i, k := range kinds {
@@ -568,6 +578,7 @@ func TestStartAll_childrenDieWithTheirParent(t *testing.T) {
 }
 
 func TestStartAll_stopsServersOfAnEarlierRun(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	first, kill := startParent(t, dir, envOrphans+"=1")
 	for i, k := range kinds {
@@ -621,6 +632,7 @@ func serverAt(dir string, i int, of started) *Server {
 }
 
 func TestStopLeftover_keepsAnotherProcessWithTheSameID(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "pid")
 	boot := strings.Fields(identity(os.Getpid()))[2]
 	require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, "%d 1 %s", os.Getpid(), boot), 0o600))
@@ -630,6 +642,7 @@ func TestStopLeftover_keepsAnotherProcessWithTheSameID(t *testing.T) {
 // The producer continues after the crashes. All acknowledged messages must be stored, in order. Messages with an error
 // may be stored, too.
 func TestKafka_losesNothingAcknowledgedWhenKilledUnderLoad(t *testing.T) {
+	t.Parallel()
 	s := startKind(t, kinds[2], t.TempDir())
 	createTopic(t, s, "load")
 	cfg := kafkaConfig()

@@ -16,6 +16,7 @@ import (
 const user = `<row Id="1" CreationDate="2020-01-01T00:00:00.000" DisplayName="a"/>`
 
 func TestScan_namesTheErrorAndItsRow(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ text, want string }{
 		"empty":        {"", "it holds no <users>"},
 		"another root": {"<posts></posts>", "it holds <posts>, not <users>"},
@@ -53,6 +54,7 @@ func TestScan_namesTheErrorAndItsRow(t *testing.T) {
 }
 
 func TestDump_leavesOutRowsThatItCannotRead(t *testing.T) {
+	t.Parallel()
 	for bad, want := range map[string]string{
 		`<row CreationDate="2020-01-01T00:00:00.000"/>`:    "it has no Id",
 		`<row Id="0" CreationDate="2020-01-01T00:00:00"/>`: `Id="0" is not a user`,
@@ -77,6 +79,7 @@ func TestDump_leavesOutRowsThatItCannotRead(t *testing.T) {
 
 // A file holds what people once pasted, in every spelling. Rows after it are found at their place.
 func TestScan_leavesOutWhatXMLDoesNotAllow(t *testing.T) {
+	t.Parallel()
 	for name, want := range map[string]struct {
 		read    string
 		illegal int

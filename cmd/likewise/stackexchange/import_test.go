@@ -149,6 +149,7 @@ func requireExact(t *testing.T, store *db.DB) {
 }
 
 func TestImport_mapsTheDump(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	s := importInto(t, store, extract)
 	require.Equal(t, Summary{
@@ -218,6 +219,7 @@ func TestImport_mapsTheDump(t *testing.T) {
 
 // A reader of an imported thread sees what came since.
 func TestImport_canBeReadOn(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	importInto(t, store, extract)
 	threads := strs(t, store, `
@@ -251,6 +253,7 @@ func TestImport_canBeReadOn(t *testing.T) {
 }
 
 func TestImport_secondTimeChangesNothing(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	importInto(t, store, extract)
 	// A second import keeps later changes: a withdrawn like, a new like and an edit.
@@ -272,6 +275,7 @@ func TestImport_secondTimeChangesNothing(t *testing.T) {
 }
 
 func TestImport_continuesAfterAStop(t *testing.T) {
+	t.Parallel()
 	whole := openStore(t)
 	importInto(t, whole, extract)
 	want := contentOf(t, whole)
@@ -334,6 +338,7 @@ func (f *failing) SetLike(
 }
 
 func TestImport_continuesAfterFailedLikes(t *testing.T) {
+	t.Parallel()
 	whole := openStore(t)
 	importInto(t, whole, extract)
 	store, broken := openStore(t), errors.New("broken")
@@ -349,6 +354,7 @@ func TestImport_continuesAfterFailedLikes(t *testing.T) {
 }
 
 func TestImport_continuesAfterLostConnections(t *testing.T) {
+	t.Parallel()
 	whole := openStore(t)
 	importInto(t, whole, extract)
 	store, killer := openStore(t), openStore(t)
@@ -402,6 +408,7 @@ func TestImport_continuesAfterLostConnections(t *testing.T) {
 }
 
 func TestImport_isIdempotentWhenTwoRunAtOnce(t *testing.T) {
+	t.Parallel()
 	whole := openStore(t)
 	importInto(t, whole, extract)
 	store := openStore(t)
@@ -425,6 +432,7 @@ func TestImport_isIdempotentWhenTwoRunAtOnce(t *testing.T) {
 }
 
 func TestImport_skipsTakenNames(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	for _, name := range []string{"MARTIN", "community", "martin-625", "Deleted"} {
 		require.NoError(t, store.CreateUser(t.Context(), &models.User{Username: name, Email: name + "@example.org"}))
@@ -452,6 +460,7 @@ func TestImport_skipsTakenNames(t *testing.T) {
 }
 
 func TestImport_skipsCommentsAndLikesOfDeletedContent(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ctx, stop := context.WithCancel(t.Context())
 	_, err := Import(ctx, Options{Dir: extract, Store: store, Likes: likes.New(store), Progress: func(stage Stage, _,
@@ -504,6 +513,7 @@ const (
 )
 
 func TestImport_usesEachUserOnceForATarget(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	dir := writeDump(t, map[string]string{
 		"Users": twoUsers,
@@ -521,6 +531,7 @@ func TestImport_usesEachUserOnceForATarget(t *testing.T) {
 }
 
 func TestImport_adaptsTextsToTheForum(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	dir := writeDump(t, map[string]string{
 		"Users": twoUsers,
@@ -547,6 +558,7 @@ func TestImport_adaptsTextsToTheForum(t *testing.T) {
 
 // What people wrote about themselves has a place here, also what no username can hold.
 func TestImport_keepsNamesBiosAndPictures(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	const at = ` CreationDate="2020-01-01T00:00:00.000" `
 	dir := writeDump(t, map[string]string{"Users": `
@@ -575,6 +587,7 @@ func TestImport_keepsNamesBiosAndPictures(t *testing.T) {
 }
 
 func TestImport_leavesOutWhatCannotBeRead(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	dir := writeDump(t, map[string]string{"Users": twoUsers,
 		"Posts": strings.Replace(oneQuestion, `Title="`, `Title="&#x0E;`, 1),
@@ -590,6 +603,7 @@ func TestImport_leavesOutWhatCannotBeRead(t *testing.T) {
 }
 
 func TestImport_refusesABrokenDump(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	dir := writeDump(t, map[string]string{"Users": twoUsers, "Posts": oneQuestion + "<row"})
 	_, err := Import(t.Context(), Options{Dir: dir, Store: store, Likes: likes.New(store)})
@@ -611,6 +625,7 @@ func (r refusing) SetLike(context.Context, models.Target, int64, bool) (models.L
 }
 
 func TestSetLike_waitsAMinuteForTheGate(t *testing.T) {
+	t.Parallel()
 	target := models.Target{Kind: models.KindPost, ID: 1}
 	synctest.Test(t, func(t *testing.T) {
 		require.NoError(t, setLike(t.Context(), refusing{time.Now().Add(50 * time.Second)}, target, 1))

@@ -10,6 +10,7 @@ import (
 )
 
 func TestUsernames(t *testing.T) {
+	t.Parallel()
 	more := func(id string) []string {
 		return []string{"user-" + id, "user-" + id + "-2", "user-" + id + "-3", "user-" + id + "-4"}
 	}
@@ -32,6 +33,7 @@ func TestUsernames(t *testing.T) {
 }
 
 func TestTitle(t *testing.T) {
+	t.Parallel()
 	require.Equal(t, "a b", title(" a\r\n\tb "))
 	require.Equal(t, noText, title(" \n"))
 	require.Equal(t, strings.Repeat("é", 199)+"…", title(strings.Repeat("é", 201)))
@@ -39,6 +41,7 @@ func TestTitle(t *testing.T) {
 }
 
 func TestTags(t *testing.T) {
+	t.Parallel()
 	for s, want := range map[string]models.Tags{
 		"":                            {},
 		"<qubit><quantum-gate>":       {"qubit", "quantum-gate"},
@@ -53,6 +56,7 @@ func TestTags(t *testing.T) {
 }
 
 func TestMarkdown(t *testing.T) {
+	t.Parallel()
 	conv := newHTMLConverter("math.stackexchange")
 	for body, want := range map[string]string{
 		`<p>2<sup>10</sup> = 1024</p>`:                    `2<sup>10</sup> = 1024`,
@@ -71,12 +75,14 @@ func TestMarkdown(t *testing.T) {
 
 // A profile is plain text, so the addresses in it have to be whole.
 func TestPlainText_hasWholeAddresses(t *testing.T) {
+	t.Parallel()
 	got, _ := plainText(`<p><a href="/q/1">see</a>, <a href="//b.example/c">d</a> <img src="/e.png" alt="f"></p>`,
 		"https://a.example", models.MaxBio)
 	require.Equal(t, "see (https://a.example/q/1), d (https://b.example/c) f https://a.example/e.png", got)
 }
 
 func TestVoter_isDistinctAndReproducible(t *testing.T) {
+	t.Parallel()
 	for _, users := range []int64{1, 2, 6, 41, 3461} {
 		for external := range int64(20) {
 			seen := map[int64]bool{}

@@ -151,6 +151,7 @@ func newWords(t *testing.T) (*htmlConverter, func(content string) string) {
 // No letter and no address of a post or answer is lost when its HTML becomes Markdown and that becomes the page of the
 // forum.
 func TestWords_ofPosts(t *testing.T) {
+	t.Parallel()
 	d := openWords(t)
 	conv, render := newWords(t)
 	texts, addresses := 0, 0
@@ -180,6 +181,7 @@ func TestWords_ofPosts(t *testing.T) {
 
 // Comments of a dump are Markdown. Their words are shown, or are values of attributes.
 func TestWords_ofComments(t *testing.T) {
+	t.Parallel()
 	d := openWords(t)
 	_, render := newWords(t)
 	comments, words := 0, 0
@@ -204,6 +206,7 @@ func TestWords_ofComments(t *testing.T) {
 
 // A user keeps the name and the text of the profile, with its addresses.
 func TestWords_ofUsers(t *testing.T) {
+	t.Parallel()
 	d := openWords(t)
 	names, bios := 0, 0
 	for _, e := range d.users.rows {
@@ -272,6 +275,7 @@ of text</p><div>block</div>text<p>@name https://a.example/b.</p>`,
 }
 
 func TestWords_ofEveryElement(t *testing.T) {
+	t.Parallel()
 	conv, render := newWords(t)
 	for _, body := range allowedHTML {
 		for _, around := range []string{"%s", "<blockquote>%s</blockquote>", "<ul><li>%s</li><li>%[1]s</li></ul>"} {
