@@ -217,7 +217,7 @@ func (g *GatedClaims) reserved(ctx context.Context, taken TakenClaim) (*models.C
 	seconds, ok := g.confirm.GetIfPresent(taken.DropID)
 	if !ok {
 		var err error
-		if seconds, err = stock.New(g.store).ConfirmWithin(ctx, taken.DropID); err != nil {
+		if seconds, err = g.store.ConfirmWithin(ctx, taken.DropID); err != nil {
 			return nil, err
 		}
 		g.confirm.Set(taken.DropID, seconds)
