@@ -64,10 +64,11 @@ func nameSetters(node *kong.Node) error {
 }
 
 const (
-	byEverySite = "every site"
-	byOperators = "operators"
-	byTLS       = "sites whose server requires it"
-	byScripts   = "scripts"
+	byEverySite  = "every site"
+	byGatedSites = "every site whose likes are gated"
+	byOperators  = "operators"
+	byTLS        = "sites whose server requires it"
+	byScripts    = "scripts"
 )
 
 // setBy says who sets each flag of the product.
@@ -84,7 +85,7 @@ var setBy = map[string]string{ //nolint:gosec // no value is a password
 	"images":                "sites with uploads",
 	"images-room":           "sites with uploads, by the size of their storage",
 	"images-room-of-user":   "sites with uploads, by the size of their storage",
-	"kafka":                 byEverySite,
+	"kafka":                 byGatedSites,
 	"kafka-ca":              byTLS,
 	"kafka-cert":            byTLS,
 	"kafka-key":             byTLS,
@@ -107,7 +108,7 @@ var setBy = map[string]string{ //nolint:gosec // no value is a password
 	"password-stdin":        byScripts,
 	"public-url":            "sites with feeds or a sitemap",
 	"reason":                byOperators,
-	"redis":                 byEverySite,
+	"redis":                 byGatedSites,
 	"redis-ca":              byTLS,
 	"redis-cert":            byTLS,
 	"redis-key":             byTLS,
