@@ -57,31 +57,31 @@ func (a *api) fillLists(t *testing.T, ada account, body string) (postID, deepest
 		if err != nil {
 			t.Fatal(err)
 		}
-		exec("UPDATE posts SET body=?, pinned=1 WHERE id=?", body, p.ID)
+		exec("UPDATE posts SET content=?, pinned=1 WHERE id=?", body, p.ID)
 		exec("INSERT INTO bookmarks (user_id, post_id, created_at) VALUES (?,?,'2026-01-01')", ada.ID, p.ID)
 		exec("INSERT INTO post_likes (user_id, post_id, created_at) VALUES (?,?,'2026-01-01')", ada.ID, p.ID)
 		postID = p.ID
 	}
 	for i := range listed {
-		id := exec("INSERT INTO comments (post_id, user_id, depth, body, created_at) VALUES (?,?,1,?,'2026-01-01')",
+		id := exec("INSERT INTO comments (post_id, user_id, depth, content, created_at) VALUES (?,?,1,?,'2026-01-01')",
 			postID, ada.ID, body)
 		exec("INSERT INTO comment_likes (comment_id, user_id, created_at) VALUES (?,?,'2026-01-01')", id, ada.ID)
 		for range i % 3 {
 			exec(`
-				INSERT INTO comments (post_id, user_id, parent_id, depth, body, created_at)
+				INSERT INTO comments (post_id, user_id, parent_id, depth, content, created_at)
 				VALUES (?,?,?,2,?,'2026-01-01')`, postID, ada.ID, id, body)
 		}
 	}
 	var parent any
 	for depth := 1; depth <= models.MaxDepth; depth++ {
 		deepest = exec(`
-			INSERT INTO comments (post_id, user_id, parent_id, depth, body, created_at)
+			INSERT INTO comments (post_id, user_id, parent_id, depth, content, created_at)
 			VALUES (?,?,?,?,?,'2026-01-02')`, postID, ada.ID, parent, depth, body)
 		parent = deepest
 	}
 	for version := 1; version <= listed; version++ {
 		exec(`
-			INSERT INTO post_revisions (post_id, version, editor_id, title, body, tags, created_at)
+			INSERT INTO post_revisions (post_id, version, editor_id, title, content, tags, created_at)
 			VALUES (?,?,?,'T',?,'','2026-01-01')`, postID, -version, ada.ID, body)
 	}
 	return postID, deepest

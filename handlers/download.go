@@ -6,18 +6,15 @@ import (
 	"io"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 
-	"likewise/models"
+	"likewise/handlers/admission"
 )
 
-const (
-	maxExports    = 4 // in progress in a process: each may take long, and holds a piece in memory
-	exportTimeout = 10 * time.Second
-)
+// exportTimeout is for reading a piece.
+const exportTimeout = 10 * time.Second
 
 // download is a body that is read piece by piece as the client reads it. It holds one piece in memory and nothing in
 // the database. If a piece cannot be read, the answer ends without its terminator, so that the client sees it is
@@ -28,21 +25,21 @@ type download struct {
 	ends  time.Time // the deadline of the whole body; the zero time: none
 	leave func()    // called once, at the end; may be nil
 
-	conn     net.Conn
-	piece    bytes.Buffer
-	ended    bool
-	underWay *atomic.Int64 // of the process
-	closed   sync.Once
+	conn    net.Conn
+	piece   bytes.Buffer
+	ended   bool
+	entered *admission.Downloads // nil before it has a place
+	closed  sync.Once
 }
 
-// send answers with a download. It returns CodeUnavailable if maxExports are in progress. It reads the first piece
-// itself, while an error can still be answered.
+// send answers with a download. It returns CodeUnavailable if too many exports are in progress. It reads the first
+// piece itself, while an error can still be answered.
 func (s *Server) send(c *fiber.Ctx, d *download) error {
-	d.conn, d.underWay = c.Context().Conn(), &s.downloads
-	if s.downloads.Add(1) > maxExports {
+	if err := s.downloads.Enter(); err != nil {
 		d.Close()
-		return models.Unavailable("Too many exports are in progress; try again.", nil)
+		return err
 	}
+	d.conn, d.entered = c.Context().Conn(), &s.downloads
 	if err := d.read(); err != nil {
 		d.Close()
 		return err
@@ -54,7 +51,9 @@ func (s *Server) send(c *fiber.Ctx, d *download) error {
 // Close frees the place of the download. fasthttp calls it at the end, even if the client disconnects.
 func (d *download) Close() error {
 	d.closed.Do(func() {
-		d.underWay.Add(-1)
+		if d.entered != nil {
+			d.entered.Leave()
+		}
 		if d.leave != nil {
 			d.leave()
 		}
@@ -69,7 +68,7 @@ func (d *download) read() (err error) {
 	return err
 }
 
-// Read extends the write deadline with each read: a client has writeTimeout for each piece.
+// Read extends the write deadline with each read: a client has admission.WriteTimeout for each piece.
 func (d *download) Read(p []byte) (int, error) {
 	for d.piece.Len() == 0 {
 		if d.ended {
@@ -79,7 +78,7 @@ func (d *download) Read(p []byte) (int, error) {
 			return 0, err
 		}
 	}
-	deadline := time.Now().Add(writeTimeout)
+	deadline := time.Now().Add(admission.WriteTimeout)
 	if !d.ends.IsZero() && d.ends.Before(deadline) {
 		deadline = d.ends
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
 
+	"likewise/handlers/admission"
 	"likewise/handlers/signin"
 	"likewise/models"
 )
@@ -51,17 +52,17 @@ func (s *Server) SharedBytes() uint64 { return s.shared.cache.WeightedSize() }
 
 // FillExpensiveShare takes every place for expensive requests of users, until release.
 func (s *Server) FillExpensiveShare() (release func()) {
-	var all []*place
+	var all []*admission.Place
 	for range cap(s.expensive) {
-		p := newPlace(s.expensive)
-		if err := p.enter(context.Background()); err != nil {
+		p := admission.NewPlace(s.expensive)
+		if err := p.Enter(context.Background()); err != nil {
 			panic(err) // impossible: it would wait
 		}
 		all = append(all, p)
 	}
 	return func() {
 		for _, p := range all {
-			p.leave()
+			p.Leave()
 		}
 	}
 }

@@ -8,133 +8,25 @@ import (
 	"io"
 	"mime"
 	"mime/multipart"
-	"net"
 	"net/http"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
 
+	"likewise/handlers/admission"
 	"likewise/images"
 	"likewise/models"
 )
 
-// Bounds on uploads. A process holds at most maxUploads files, and the pixels of one image. An address has so few
-// places that all of them together decode for less time than others wait.
-const (
-	maxUpload       = images.MaxBytes + 64<<10 // bytes of a body: the file, and what surrounds it
-	maxUploads      = 8
-	maxUploadsOfOne = 2
-	dropTimeout     = 10 * time.Second // for removing the row of an image that was not stored
-	uploadTimeout   = 30 * time.Second // for receiving a body
-	decodeLimit     = 20 * time.Second // for decoding, of which images.MaxProcessor are work, on a busy machine
-	decodeWait      = 45 * time.Second // for a turn to decode; with the time of a request less than proxies wait, 60 s
-
-	// A client that sends more slowly loses its place to another one, once it has had the time to begin.
-	slowUpload  = 64 << 10 // bytes a second
-	uploadGrace = 2 * time.Second
-
-	// decodingUnit is the time of decoding that counts as one against decodingQuota.
-	decodingUnit = 100 * time.Millisecond
-)
+// decodingUnit is the time of decoding that counts as one against decodingQuota.
+const decodingUnit = 100 * time.Millisecond
 
 // imageField is the name of the part of a body that has the file.
 const imageField = "file"
-
-// uploads bounds the work of uploads in a process.
-type uploads struct {
-	decoding  chan struct{} // a place for the image that is being decoded
-	mostOfOne int           // places of one address
-
-	mu     sync.Mutex // guards all below
-	places map[*upload]bool
-	of     map[int64]bool // users who are uploading
-}
-
-func newUploads(mostOfOne int) *uploads {
-	return &uploads{decoding: make(chan struct{}, 1), mostOfOne: mostOfOne, places: map[*upload]bool{},
-		of: map[int64]bool{}}
-}
-
-// upload is a body that is held, or is about to be.
-type upload struct {
-	user      int64
-	from      string // the address
-	conn      net.Conn
-	began     time.Time
-	received  atomic.Int64 // bytes
-	receiving bool         // guarded by uploads.mu
-}
-
-// enter takes a place for an upload, at the expense of the slowest client if all are taken. CodeRateLimited: the user
-// or the address has theirs. CodeUnavailable: all are taken by clients that send fast enough.
-func (u *uploads) enter(up *upload) error {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.of[up.user] {
-		return &models.Error{Code: models.CodeRateLimited, RetryAfter: time.Second,
-			Message: "You are already uploading an image; wait until that has finished."}
-	}
-	ofAddress := 0
-	for other := range u.places {
-		if other.from == up.from {
-			ofAddress++
-		}
-	}
-	if ofAddress >= u.mostOfOne {
-		return &models.Error{Code: models.CodeRateLimited, RetryAfter: time.Second,
-			Message: "Your address is already uploading other images; wait until one of them has finished."}
-	}
-	if len(u.places) >= maxUploads && !u.evict(up.began) {
-		return models.Unavailable("Too many images are being uploaded; try again.", errOverload)
-	}
-	u.of[up.user], u.places[up], up.receiving = true, true, true
-	return nil
-}
-
-// evict ends the slowest upload that is slow, and reports whether there was one. Its handler answers 408.
-func (u *uploads) evict(now time.Time) bool {
-	var slowest *upload
-	least := float64(slowUpload)
-	for up := range u.places {
-		took := now.Sub(up.began)
-		if rate := float64(up.received.Load()) / took.Seconds(); up.receiving && took > uploadGrace && rate < least {
-			slowest, least = up, rate
-		}
-	}
-	if slowest == nil {
-		return false
-	}
-	delete(u.places, slowest)
-	_ = slowest.conn.SetReadDeadline(time.Unix(1, 0)) // a closed connection has ended its upload already
-	return true
-}
-
-// entered reports that all of an upload has been received, and whether it still has its place.
-func (u *uploads) entered(up *upload) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	up.receiving = false
-	return u.places[up]
-}
-
-func (u *uploads) leave(up *upload) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	delete(u.places, up)
-	delete(u.of, up.user)
-}
-
-// count counts what was received.
-func (up *upload) count(n int, err error) (int, error) {
-	up.received.Add(int64(n))
-	return n, err
-}
 
 type imageJSON struct {
 	ID           string    `json:"id"`
@@ -166,18 +58,7 @@ func receive(r *fasthttp.RequestCtx) error {
 	if stream == nil || isUpload(r.Method(), r.Path()) {
 		return nil
 	}
-	if r.Request.Header.ContentLength() > maxBody {
-		return fasthttp.ErrBodyTooLarge
-	}
-	body, err := io.ReadAll(io.LimitReader(stream, maxBody+1))
-	if err != nil {
-		return err
-	}
-	if len(body) > maxBody {
-		return fasthttp.ErrBodyTooLarge
-	}
-	r.Request.SetBodyRaw(body)
-	return nil
+	return admission.ReadBody(r, stream)
 }
 
 // uploadImage stores an image. Its order is that of its costs: what the file is, how much room is left, a row that
@@ -190,20 +71,20 @@ func (s *Server) uploadImage(c *fiber.Ctx) error {
 	if err := s.mayDecode(c); err != nil {
 		return err
 	}
-	up := &upload{user: viewerID(c), from: s.clientKey(c), conn: c.Context().Conn(), began: time.Now()}
-	if err := s.uploads.enter(up); err != nil {
+	up := &admission.Upload{User: viewerID(c), From: s.clientKey(c), Conn: c.Context().Conn(), Began: time.Now()}
+	if err := s.uploads.Enter(up); err != nil {
 		return err
 	}
-	defer s.uploads.leave(up)
+	defer s.uploads.Leave(up)
 	file, err := s.receiveFile(c, up)
 	if err != nil {
 		return err
 	}
-	if !s.uploads.entered(up) {
+	if !s.uploads.Received(up) {
 		return fiber.ErrRequestTimeout
 	}
 	// Receiving had a time of its own.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.UserContext()), s.timeout+decodeWait)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.UserContext()), s.timeout+admission.DecodeWait)
 	defer cancel()
 	made, err := s.makeImage(ctx, c, file)
 	if err != nil {
@@ -222,20 +103,20 @@ func (s *Server) uploadImage(c *fiber.Ctx) error {
 }
 
 // receiveFile reads the file of an upload. While the client sends it, other requests of its address are processed.
-func (s *Server) receiveFile(c *fiber.Ctx, up *upload) ([]byte, error) {
+func (s *Server) receiveFile(c *fiber.Ctx, up *admission.Upload) ([]byte, error) {
 	kind, params, err := mime.ParseMediaType(c.Get(fiber.HeaderContentType))
 	if err != nil || kind != fiber.MIMEMultipartForm || params["boundary"] == "" {
 		return nil, fiber.ErrUnsupportedMediaType
 	}
-	if c.Request().Header.ContentLength() > maxUpload {
+	if c.Request().Header.ContentLength() > admission.MaxUpload {
 		return nil, fiber.ErrRequestEntityTooLarge
 	}
-	if a, ok := c.Locals(answerKey).(*answer); ok {
-		defer a.pause()()
+	if a, ok := c.Locals(answerKey).(*admission.Answer); ok {
+		defer a.Pause()()
 	}
 	stream := c.Context().RequestBodyStream()
-	body := &io.LimitedReader{R: readerFunc(func(p []byte) (int, error) { return up.count(stream.Read(p)) }),
-		N: maxUpload + 1}
+	body := &io.LimitedReader{R: readerFunc(func(p []byte) (int, error) { return up.Count(stream.Read(p)) }),
+		N: admission.MaxUpload + 1}
 	file, err := readForm(multipart.NewReader(body, strings.Clone(params["boundary"])))
 	switch {
 	case body.N <= 0:
@@ -292,17 +173,14 @@ func readForm(form *multipart.Reader) (file []byte, err error) {
 
 // makeImage decodes and encodes a file when it is its turn, and charges its user and address for the time.
 func (s *Server) makeImage(ctx context.Context, c *fiber.Ctx, file []byte) (*images.Made, error) {
-	wait, cancel := context.WithTimeout(ctx, decodeWait)
-	defer cancel()
-	select {
-	case s.uploads.decoding <- struct{}{}:
-		defer func() { <-s.uploads.decoding }()
-	case <-wait.Done():
-		return nil, models.Unavailable("Too many images are being uploaded; try again.", errOverload)
+	done, err := s.uploads.AwaitDecoding(ctx)
+	if err != nil {
+		return nil, err
 	}
+	defer done()
 	began, charging := time.Now(), context.WithoutCancel(ctx)
 	defer func() { s.chargeDecoding(charging, c, int((time.Since(began)+decodingUnit-1)/decodingUnit)) }()
-	ctx, end := context.WithTimeout(ctx, decodeLimit)
+	ctx, end := context.WithTimeout(ctx, admission.DecodeLimit)
 	defer end()
 	return s.imageMaker(ctx, imageField, file)
 }
@@ -311,6 +189,9 @@ func (s *Server) makeImage(ctx context.Context, c *fiber.Ctx, file []byte) (*ima
 type readerFunc func(p []byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// dropTimeout is for removing the row of an image that was not stored.
+const dropTimeout = 10 * time.Second
 
 // storeImage stores the objects of a row and shows it.
 func (s *Server) storeImage(ctx context.Context, i *models.Image, made *images.Made) error {
@@ -374,8 +255,8 @@ func (s *Server) readImage(thumbnail bool) fiber.Handler {
 		if err != nil {
 			return models.Unavailable("The image cannot be read now; try again.", err)
 		}
-		if a, ok := c.Locals(answerKey).(*answer); ok {
-			if err := a.send(); err != nil {
+		if a, ok := c.Locals(answerKey).(*admission.Answer); ok {
+			if err := a.Send(); err != nil {
 				return errors.Join(err, body.Close())
 			}
 		}
@@ -389,7 +270,7 @@ func (s *Server) readImage(thumbnail bool) fiber.Handler {
 		if c.Method() != fiber.MethodHead {
 			s.chargeBytes(c, part.size)
 		}
-		c.Context().SetBodyStream(newSending(c, body, part.size), int(part.size))
+		c.Context().SetBodyStream(admission.NewSending(c.Context().Conn(), body, part.size), int(part.size))
 		return nil
 	}
 }
@@ -420,38 +301,6 @@ func rangeOf(c *fiber.Ctx, tag string, size int64) byteRange {
 
 // rangePattern is one range. Several are answered with all of the object, as RFC 9110 allows.
 var rangePattern = regexp.MustCompile(`^(\d{1,18}-\d{0,18}|-\d{1,18})$`)
-
-// slowestDownload is the rate at which a client must read an image, in bytes a second, after writeTimeout.
-const slowestDownload = 16 << 10
-
-// sending is the body of an answer that a client reads. The client has writeTimeout for each piece. For all that it has
-// read, it has writeTimeout and a time in proportion, so that one who is too slow is disconnected soon.
-type sending struct {
-	io.Reader
-	io.Closer
-
-	conn  net.Conn
-	began time.Time
-	read  int64 // bytes, of which the kernel may hold some
-}
-
-func newSending(c *fiber.Ctx, body io.ReadCloser, size int64) *sending {
-	return &sending{io.LimitReader(body, size), body, c.Context().Conn(), time.Now(), 0}
-}
-
-func (s *sending) Read(p []byte) (int, error) {
-	deadline := time.Now().Add(writeTimeout)
-	last := s.began.Add(writeTimeout + time.Duration(s.read)*time.Second/slowestDownload)
-	if last.Before(deadline) {
-		deadline = last
-	}
-	if err := s.conn.SetWriteDeadline(deadline); err != nil {
-		return 0, err
-	}
-	n, err := s.Reader.Read(p)
-	s.read += int64(n)
-	return n, err
-}
 
 // setCached sets the headers of the bytes of an image. Unless it is hidden, caches may keep them, and pages of other
 // origins may show them.

@@ -11,6 +11,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/counters"
+	"likewise/handlers/admission"
 	"likewise/models"
 	"likewise/models/db"
 )
@@ -109,7 +110,7 @@ type routeLimit struct {
 	quota *quota // nil: none of its own
 	// cost is how many requests of requestQuota the request counts as; 0 means 1. It weighs the work of the databases:
 	// index reads for each row of a page, and rows of several tables. A cost above 1 makes the request expensive: it
-	// runs in the expensiveShare. What a list examined is charged in addition, by charge.
+	// runs in an admission.Share. What a list examined is charged in addition, by charge.
 	cost int
 	// searchable means that a request with ?q= counts against searchQuota.
 	searchable bool
@@ -201,11 +202,17 @@ func (s *Server) spend(c *fiber.Ctx, limit *routeLimit) error {
 	if session := viewer(c); session != nil && session.Role >= models.RoleModerator {
 		share = s.moderatorShare // a moderator may have to end what all others wait for
 	}
-	p := newPlace(share)
-	defer p.leave()
+	p := admission.NewPlace(share)
+	defer p.Leave()
 	c.Locals(placeKey, p)
-	c.SetUserContext(db.WithEntrance(c.UserContext(), p.enter))
+	c.SetUserContext(db.WithEntrance(c.UserContext(), p.Enter))
 	return c.Next()
+}
+
+// hasPlace reports whether the request has a place in an admission.Share.
+func hasPlace(c *fiber.Ctx) bool {
+	p, ok := c.Locals(placeKey).(*admission.Place)
+	return ok && p.Has()
 }
 
 // charge counts the index entries that a list has examined against the quotas of its caller. It takes at most what is

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/valyala/fasthttp"
 
+	"likewise/handlers/admission"
 	"likewise/handlers/network"
 	"likewise/models/db"
 )
@@ -138,7 +139,7 @@ func (s *Server) finish(c *fiber.Ctx, start time.Time, err error) {
 	if s.accessLog == AccessNone || s.accessLog == AccessErrors && status < 400 {
 		return
 	}
-	if kind, most := logKind(route, status, err); kind != "" && !s.logged.take(kind, most) {
+	if kind, most := logKind(route, status, err); kind != "" && !s.logged.Take(kind, most) {
 		return
 	}
 	attrs := []slog.Attr{
@@ -173,22 +174,22 @@ const (
 // second. Kind "" is always logged: successful requests, which the limits by address bound.
 func logKind(route string, status int, err error) (kind string, most int) {
 	switch {
-	case errors.Is(err, errOverload):
-		return "overload", refusalLines
+	case errors.Is(err, admission.ErrOverload):
+		return "overload", admission.RefusalLines
 	case status >= 500:
-		return strconv.Itoa(status), errorLines
+		return strconv.Itoa(status), admission.ErrorLines
 	case status >= 400 && route == noRoute:
-		return strconv.Itoa(status) + " without a route", refusalLines
+		return strconv.Itoa(status) + " without a route", admission.RefusalLines
 	case status >= 400:
-		return strconv.Itoa(status), refusalLines
+		return strconv.Itoa(status), admission.RefusalLines
 	case route == "/healthz": // has no limit
-		return route, refusalLines
+		return route, admission.RefusalLines
 	}
 	return "", 0
 }
 
 func (s *Server) logPanic(c *fiber.Ctx, reason any) {
-	if !s.logged.take("panic", refusalLines) {
+	if !s.logged.Take("panic", admission.RefusalLines) {
 		return
 	}
 	s.log.Error("panic", "request_id", requestID(c), "reason", reason, "stack", string(debug.Stack()))
@@ -241,31 +242,39 @@ func (s *Server) countRequest(c *fiber.Ctx) error {
 // admit refuses a request at once if the server is overloaded, or if the client leaves too many answers unread. A
 // request that waited instead would take as long as all those before it, and most clients would have given up by then.
 func (s *Server) admit(c *fiber.Ctx) error {
-	a, err := s.answers.begin(s.clientKey(c))
+	a, err := s.answers.Begin(s.clientKey(c))
 	if err != nil {
 		return err
 	}
 	if conn, ok := c.Context().Conn().(*network.Conn); ok {
-		conn.OnAnswered(a.end)
+		conn.OnAnswered(a.End)
 	} else {
-		defer a.end()
+		defer a.End()
 	}
-	done, err := a.await(c.UserContext())
+	done, err := a.Await(c.UserContext())
 	if err != nil {
 		return err
 	}
 	defer done()
 	c.Locals(answerKey, a)
 	ctx := c.UserContext()
-	c.SetUserContext(db.WithHold(ctx, func(n int) error { return a.hold(ctx, n) }))
+	c.SetUserContext(db.WithHold(ctx, func(n int) error { return a.Hold(ctx, n) }))
 	if err := c.Next(); err != nil {
-		a.settle(0) // a problem is short
+		a.Settle(0) // a problem is short
 		return err
 	}
 	if c.Response().IsBodyStream() { // read as it is written
-		a.settle(0)
+		a.Settle(0)
 	} else {
-		a.settle(len(c.Response().Body()))
+		a.Settle(len(c.Response().Body()))
+	}
+	return nil
+}
+
+// hold counts n more bytes of the answer to c, as admission.Answer.Hold.
+func hold(c *fiber.Ctx, n int) error {
+	if a, ok := c.Locals(answerKey).(*admission.Answer); ok {
+		return a.Hold(c.UserContext(), n)
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ const (
 	answerKey
 	editionKey  // of the shared reads of the request
 	encodedKey  // of the body, if other requests are answered with it, too
-	placeKey    // in the expensiveShare of the route, if it has one
+	placeKey    // in the admission.Share of the route, if it has one
 	receivedKey // true: an upload was read to its end
 )
 

@@ -17,7 +17,6 @@ import (
 	"log/slog"
 	"math"
 	"net"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -29,6 +28,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"likewise/counters"
+	"likewise/handlers/admission"
 	"likewise/handlers/live"
 	"likewise/handlers/markdown"
 	"likewise/handlers/network"
@@ -106,17 +106,6 @@ type Config struct {
 	Now             func() time.Time // the clock; nil means time.Now. Deadlines of sockets keep to real time
 }
 
-// Bounds on the size and the duration of requests.
-const (
-	maxBody        = 384 << 10 // bytes; 413 beyond. Room for models.MaxContent bytes, each as an escape (\u0041)
-	maxHeader      = 8 << 10   // bytes; 431 beyond
-	requestTimeout = 10 * time.Second
-	maxInFlight    = 512
-	readTimeout    = 15 * time.Second
-	writeTimeout   = 15 * time.Second
-	idleTimeout    = 2 * time.Minute
-)
-
 // Server is the API. It is safe for concurrent use.
 type Server struct {
 	app         *fiber.App
@@ -133,7 +122,7 @@ type Server struct {
 	desk        Desk
 	now         func() time.Time
 	log         *slog.Logger
-	logged      *sampler
+	logged      *admission.Sampler
 	accessLog   AccessLog
 	logPaths    bool
 	shared      *shared
@@ -145,20 +134,20 @@ type Server struct {
 	cors        cors
 	hub         *live.Hub
 	news        *otter.Cache[int64, knownNews]
-	answers     *answers
-	downloads   atomic.Int64 // in progress
-	exporting   sync.Map     // int64: users whose archive is being sent
+	answers     *admission.Answers
+	downloads   admission.Downloads
+	exporting   sync.Map // int64: users whose archive is being sent
 	cursors     cursors
 	markdown    *markdown.Renderer
 	images      images.Store // nil: users cannot upload images
 	imageMaker  func(ctx context.Context, field string, file []byte) (*images.Made, error)
 	imageRoom   models.ImageRoom
-	uploads     *uploads
+	uploads     *admission.Uploads
 	limits      limits
 	likeLimits  likeLimits
-	expensive   expensiveShare
+	expensive   admission.Share
 	// moderatorShare is the share of moderators, who do not wait for other users.
-	moderatorShare expensiveShare
+	moderatorShare admission.Share
 	proxies        network.Proxies
 	network        network.Config
 	avatarHosts    avatarHosts
@@ -188,6 +177,10 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("handlers: Config.ReservedNames: %w", err)
 	}
+	factor := c.LimitFactor // of the bounds for one address; 0: there are none
+	if c.Limiter == nil {
+		factor = 0
+	}
 	s := &Server{
 		store: c.Store, content: content.New(c.Store), stock: stock.New(c.Store),
 		moderation: moderation.New(c.Store), privacy: privacy.New(c.Store),
@@ -195,11 +188,11 @@ func New(c Config) (*Server, error) {
 		likes: likes.New(c.Store), gate: c.Likes, desk: c.Desk, now: c.Now, log: c.Logger, timeout: c.Timeout,
 		passwords: signin.NewPasswords(), cursors: cursors{c.Store.CursorKey()}, cors: cors{c.Origins, c.Local},
 		limits: limits{c.Limiter, c.LimitFactor, c.Now}, proxies: c.TrustedProxies,
-		images: c.Images, imageMaker: c.MakeImage, imageRoom: c.Room, uploads: newUploads(placesOfOne(c)),
+		images: c.Images, imageMaker: c.MakeImage, imageRoom: c.Room, uploads: admission.NewUploads(factor),
 		avatarHosts: c.AvatarHosts, publicURL: publicURL(c.PublicURL), reserved: reserved,
 		privateWebhooks: c.PrivateWebhooks, local: c.Local,
 	}
-	s.expensive, s.moderatorShare = newExpensiveShares(c.Store.Pool().Stats().MaxOpenConnections)
+	s.expensive, s.moderatorShare = admission.NewShares(c.Store.Pool().Stats().MaxOpenConnections)
 	if s.metrics, err = newMetrics(c.Registry); err != nil {
 		return nil, err
 	}
@@ -225,26 +218,23 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	s.accessLog, s.logPaths = c.AccessLog, c.LogPaths
-	s.logged = newSampler(func(kind string, leftOut int) {
+	s.logged = admission.NewSampler(func(kind string, leftOut int) {
 		s.log.Warn("requests left out of the log", "kind", kind, "left_out", leftOut)
 	})
-	s.answers = s.newAnswers(c)
+	s.answers = admission.NewAnswers(admission.AnswersConfig{
+		InFlight: c.MaxInFlight, Factor: factor, Requests: s.metrics.inFlight, Bytes: s.metrics.held,
+		Limited: s.metrics.limited.WithLabelValues("answers"),
+	})
 	s.network = network.Config{
 		Proxies: c.TrustedProxies, Now: c.Now, Logger: c.Logger, Open: s.metrics.open, Refused: s.metrics.refused,
-	}
-	if c.Limiter != nil {
-		s.network.Factor = c.LimitFactor
+		Factor: factor,
 	}
 	if err := c.Registry.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "likewise_password_hashes_total", Help: "Passwords hashed, to store or to compare them.",
 	}, func() float64 { return float64(s.passwords.Hashed()) })); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
-	streamFactor := c.LimitFactor
-	if c.Limiter == nil {
-		streamFactor = 0
-	}
-	s.hub, err = live.NewHub(c.Registry, c.Logger, live.NewLimits(c.MaxStreams, streamFactor), s.readCounts)
+	s.hub, err = live.NewHub(c.Registry, c.Logger, live.NewLimits(c.MaxStreams, factor), s.readCounts)
 	if err != nil {
 		return nil, err
 	}
@@ -280,9 +270,9 @@ func (c *Config) complete() error {
 	c.LimitFactor = cmp.Or(c.LimitFactor, 1)
 	c.Room = cmp.Or(c.Room, models.DefaultImageRoom)
 	c.MaxStreams = cmp.Or(c.MaxStreams, live.MaxStreams)
-	c.MaxInFlight = cmp.Or(c.MaxInFlight, maxInFlight)
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, admission.DefaultInFlight)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
-	c.Timeout = cmp.Or(c.Timeout, requestTimeout)
+	c.Timeout = cmp.Or(c.Timeout, admission.RequestTimeout)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -290,28 +280,6 @@ func (c *Config) complete() error {
 		c.MakeImage = images.Make
 	}
 	return nil
-}
-
-// placesOfOne returns how many images one address may upload at once.
-func placesOfOne(c Config) int {
-	if c.Limiter == nil {
-		return maxUploads
-	}
-	return max(1, int(maxUploadsOfOne*c.LimitFactor))
-}
-
-func (s *Server) newAnswers(c Config) *answers {
-	out := &answers{
-		most: c.MaxInFlight, held: maxHeld, large: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
-		inFlight: s.metrics.inFlight, bytes: s.metrics.held, limited: s.metrics.limited.WithLabelValues("answers"),
-		of: map[string]*holder{},
-	}
-	if c.Limiter != nil {
-		out.mostOfOne = max(1, c.MaxInFlight/shareOfOne)
-		out.heldOfOne = max(minHeldOfOne, int64(maxHeldOfOne*c.LimitFactor))
-		out.atWork = max(1, int(maxAtWorkOfOne*c.LimitFactor))
-	}
-	return out
 }
 
 // newApp returns Fiber's server, without routes.
@@ -322,21 +290,21 @@ func (s *Server) newApp() *fiber.App {
 		RequestMethods:        append(slices.Clone(fiber.DefaultMethods), unknownMethod),
 		StrictRouting:         true, // one URL for each resource
 		CaseSensitive:         true,
-		BodyLimit:             maxBody,
+		BodyLimit:             admission.MaxBody,
 		// Otherwise a form would be read before a handler could refuse anything but JSON.
 		DisablePreParseMultipartForm: true,
 		StreamRequestBody:            true, // see receive
-		ReadBufferSize:               maxHeader,
-		ReadTimeout:                  readTimeout,
-		WriteTimeout:                 writeTimeout,
-		IdleTimeout:                  idleTimeout,
+		ReadBufferSize:               admission.MaxHeader,
+		ReadTimeout:                  admission.ReadTimeout,
+		WriteTimeout:                 admission.WriteTimeout,
+		IdleTimeout:                  admission.IdleTimeout,
 		ErrorHandler:                 s.refuseUnread,
 		JSONEncoder:                  encodeJSON,
 	})
 	app.Server().KeepHijackedConns = true // a stream closes its own
 	app.Server().HeaderReceived = func(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 		if isUpload(h.Method(), h.RequestURI()) {
-			return fasthttp.RequestConfig{ReadTimeout: uploadTimeout, WriteTimeout: writeTimeout}
+			return fasthttp.RequestConfig{ReadTimeout: admission.UploadTimeout, WriteTimeout: admission.WriteTimeout}
 		}
 		return fasthttp.RequestConfig{}
 	}

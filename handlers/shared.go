@@ -90,7 +90,7 @@ func newShared(edition *counters.Edition) (*shared, error) {
 // answer returns the answer to the anonymous that read returns, and that others who wait for it in the same edition
 // get, too. Most pages have not changed since the last answer of that name, which is then returned with its codings.
 //
-// Nobody waits here with a place in an expensiveShare: read may have to wait for one.
+// Nobody waits here with a place in an admission.Share: read may have to wait for one.
 func (s *shared) answer(
 	ctx context.Context, edition int64, name string, read func() ([]byte, error),
 ) (*encoded, error) {

@@ -1,4 +1,4 @@
-package handlers
+package admission
 
 import (
 	"context"
@@ -13,41 +13,41 @@ import (
 func TestAnswers_largeOnesWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "x", Help: "Of the test."})
-	all := answers{most: 10, held: maxHeld, large: make(chan struct{}, 1), inFlight: gauge, bytes: gauge,
+	all := Answers{most: 10, held: maxHeld, large: make(chan struct{}, 1), inFlight: gauge, bytes: gauge,
 		of: map[string]*holder{}}
-	begin := func(address string) (*answer, func()) {
+	begin := func(address string) (*Answer, func()) {
 		t.Helper()
-		a, err := all.begin(address)
+		a, err := all.Begin(address)
 		if err != nil {
 			t.Fatal(err)
 		}
-		done, err := a.await(t.Context())
+		done, err := a.Await(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		return a, done
 	}
 	first, firstDone := begin("a")
-	if err := first.hold(t.Context(), 2*littleHeld); err != nil {
+	if err := first.Hold(t.Context(), 2*littleHeld); err != nil {
 		t.Fatal(err)
 	}
-	if err := first.hold(t.Context(), littleHeld); err != nil {
+	if err := first.Hold(t.Context(), littleHeld); err != nil {
 		t.Errorf("a large answer waits for itself: %v", err)
 	}
 	second, secondDone := begin("b")
-	if err := second.hold(t.Context(), littleHeld); err != nil {
+	if err := second.Hold(t.Context(), littleHeld); err != nil {
 		t.Errorf("a small answer waits: %v", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := second.hold(ended, 1); models.ErrorCode(err) != models.CodeUnavailable {
+	if err := second.Hold(ended, 1); models.ErrorCode(err) != models.CodeUnavailable {
 		t.Errorf("the second large answer gets %v", err)
 	}
 	if second.own != littleHeld {
 		t.Errorf("%d bytes are counted", second.own)
 	}
 	firstDone()
-	if err := second.hold(t.Context(), 1); err != nil {
+	if err := second.Hold(t.Context(), 1); err != nil {
 		t.Error(err)
 	}
 	secondDone()

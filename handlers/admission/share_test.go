@@ -1,4 +1,4 @@
-package handlers
+package admission
 
 import (
 	"context"
@@ -14,40 +14,40 @@ import (
 
 func TestExpensiveShare_leavesConnectionsToOthers(t *testing.T) {
 	t.Parallel()
-	share, _ := newExpensiveShares(8)
-	var requests []*place
+	share, _ := NewShares(8)
+	var requests []*Place
 	for range 3 {
-		requests = append(requests, newPlace(share))
+		requests = append(requests, NewPlace(share))
 	}
 	for range 2 { // a request has one place for all its queries
-		require.NoError(t, requests[0].enter(t.Context()))
-		require.NoError(t, requests[1].enter(t.Context()))
+		require.NoError(t, requests[0].Enter(t.Context()))
+		require.NoError(t, requests[1].Enter(t.Context()))
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	err := requests[2].enter(ended)
+	err := requests[2].Enter(ended)
 	assert.Equal(t, models.CodeUnavailable, models.ErrorCode(err), "a third request of eight connections' share")
 
 	entered := make(chan error)
 	for range 2 { // queries at the same time
-		go func() { entered <- requests[2].enter(t.Context()) }()
+		go func() { entered <- requests[2].Enter(t.Context()) }()
 	}
 	select {
 	case err := <-entered:
 		t.Errorf("the third request did not wait: %v", err)
 	default:
 	}
-	requests[0].leave()
+	requests[0].Leave()
 	for range 2 {
 		require.NoError(t, <-entered)
 	}
-	requests[1].leave()
-	requests[2].leave()
+	requests[1].Leave()
+	requests[2].Leave()
 	assert.Empty(t, share, "places after the requests ended")
 
-	fourth := newPlace(share)
-	fourth.leave()
-	require.NoError(t, fourth.enter(t.Context()), "a query that outlives its request")
+	fourth := NewPlace(share)
+	fourth.Leave()
+	require.NoError(t, fourth.Enter(t.Context()), "a query that outlives its request")
 	assert.Empty(t, share, "a request that has ended took a place")
 }
 
@@ -56,21 +56,21 @@ func TestExpensiveShare_leavesConnectionsToOthers(t *testing.T) {
 func TestExpensiveShare_isEnteredBeforeALargeAnswer(t *testing.T) {
 	t.Parallel()
 	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "x", Help: "Of the test."})
-	all := answers{most: 10, held: maxHeld, large: make(chan struct{}, 1), inFlight: gauge, bytes: gauge,
+	all := Answers{most: 10, held: maxHeld, large: make(chan struct{}, 1), inFlight: gauge, bytes: gauge,
 		of: map[string]*holder{}}
-	share := make(expensiveShare, 1)
-	other := newPlace(share)
-	require.NoError(t, other.enter(t.Context()))
-	a, err := all.begin("a")
+	share := make(Share, 1)
+	other := NewPlace(share)
+	require.NoError(t, other.Enter(t.Context()))
+	a, err := all.Begin("a")
 	require.NoError(t, err)
-	p := newPlace(share)
-	ctx, cancel := context.WithCancel(db.WithEntrance(t.Context(), p.enter))
+	p := NewPlace(share)
+	ctx, cancel := context.WithCancel(db.WithEntrance(t.Context(), p.Enter))
 	held := make(chan error)
-	go func() { held <- a.hold(ctx, 2*littleHeld) }()
+	go func() { held <- a.Hold(ctx, 2*littleHeld) }()
 	cancel()
 	require.Equal(t, models.CodeUnavailable, models.ErrorCode(<-held))
 	assert.Empty(t, all.large, "a request without a place in the share builds a large answer")
-	other.leave()
-	require.NoError(t, a.hold(db.WithEntrance(t.Context(), p.enter), 2*littleHeld))
+	other.Leave()
+	require.NoError(t, a.Hold(db.WithEntrance(t.Context(), p.Enter), 2*littleHeld))
 	assert.Len(t, share, 1)
 }

@@ -1,13 +1,13 @@
-package handlers
+package admission
 
 import (
 	"sync"
 	"time"
 )
 
-// sampler bounds the log lines of each kind in a second, so that requests cannot fill the disk. It counts the lines
+// Sampler bounds the log lines of each kind in a second, so that requests cannot fill the disk. It counts the lines
 // that it drops and reports their number once, at the end of the second.
-type sampler struct {
+type Sampler struct {
 	report func(kind string, leftOut int)
 
 	mu    sync.Mutex
@@ -18,19 +18,20 @@ type sample struct{ logged, leftOut int }
 
 // Log lines of each kind in a second. Refusals are much alike; errors of the server deserve more lines.
 const (
-	refusalLines = 20
-	errorLines   = 100
+	RefusalLines = 20
+	ErrorLines   = 100
 )
 
 const samplePeriod = time.Second
 
-func newSampler(report func(kind string, leftOut int)) *sampler {
-	return &sampler{report: report, kinds: map[string]*sample{}}
+// NewSampler returns a Sampler that calls report at the end of each second in which it has left out lines of a kind.
+func NewSampler(report func(kind string, leftOut int)) *Sampler {
+	return &Sampler{report: report, kinds: map[string]*sample{}}
 }
 
-// take reports whether to log a line of the kind, of which most are logged in a second at the most. The number of kinds
+// Take reports whether to log a line of the kind, of which most are logged in a second at the most. The number of kinds
 // must be bounded: clients must not be able to invent them.
-func (s *sampler) take(kind string, most int) bool {
+func (s *Sampler) Take(kind string, most int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := s.kinds[kind]
@@ -48,7 +49,7 @@ func (s *sampler) take(kind string, most int) bool {
 }
 
 // end ends the kind's second.
-func (s *sampler) end(kind string) {
+func (s *Sampler) end(kind string) {
 	s.mu.Lock()
 	leftOut := s.kinds[kind].leftOut
 	delete(s.kinds, kind)

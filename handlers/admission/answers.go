@@ -1,12 +1,12 @@
-package handlers
+package admission
 
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"time"
 
-	"github.com/gofiber/fiber/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"likewise/models"
@@ -19,14 +19,14 @@ import (
 // exceed a bound is refused, before the work is done if its size is known.
 //
 // An image is read from its storage as the client reads it, which may take minutes and holds next to nothing. So it
-// leaves its place to another request, and counts among the images that clients read; see send.
+// leaves its place to another request, and counts among the images that clients read; see Send.
 //
 // An address may be that of many people, so its requests wait for each other before they are refused.
 const (
 	maxHeld    = 64 << 20  // bytes of all; an address that holds at most littleHeld is exempt
 	littleHeld = 128 << 10 // bytes: clients that read their answers are served although others do not
 
-	// Bounds for one address, times Config.LimitFactor.
+	// Bounds for one address, times AnswersConfig.Factor.
 	maxHeldOfOne   = 8 << 20 // bytes
 	maxAtWorkOfOne = 4       // requests that are processed at once; more wait
 	minHeldOfOne   = 4 << 20 // one page takes that much while it is built
@@ -37,8 +37,8 @@ const (
 // retryHeld is when an address should retry that leaves too many answers unread.
 const retryHeld = time.Second
 
-// answers counts the requests in flight and the memory that they hold.
-type answers struct {
+// Answers counts the requests in flight and the memory that they hold. It is safe for concurrent use.
+type Answers struct {
 	most      int           // requests
 	held      int64         // bytes
 	mostOfOne int           // requests of one address; 0: no bounds for one address
@@ -63,20 +63,47 @@ type holder struct {
 	turns chan struct{} // a place for each request that is processed
 }
 
-// answer counts the memory of one request.
-type answer struct {
-	*answers
+// Answer counts the memory of one request, from Begin to End.
+type Answer struct {
+	*Answers
 	from   string
 	holder *holder
 	own    int64 // bytes
-	large  bool  // holds a place in answers.large
-	reads  bool  // counts among answers.readers
+	large  bool  // holds a place in Answers.large
+	reads  bool  // counts among Answers.readers
 	ended  bool
 }
 
-// begin counts a request. It returns CodeUnavailable if there are too many requests or they hold too much memory, and
+// DefaultInFlight is the default bound on the requests in flight.
+const DefaultInFlight = 512
+
+// AnswersConfig holds the bounds and the metrics of Answers.
+type AnswersConfig struct {
+	InFlight int     // requests that are in flight
+	Factor   float64 // multiplies the bounds for one address; 0: there are none
+
+	Requests prometheus.Gauge   // required; the requests in flight
+	Bytes    prometheus.Gauge   // required; the memory of answers
+	Limited  prometheus.Counter // required; requests refused because of a bound for one address
+}
+
+// NewAnswers returns the count of no requests.
+func NewAnswers(c AnswersConfig) *Answers {
+	k := &Answers{
+		most: c.InFlight, held: maxHeld, large: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+		inFlight: c.Requests, bytes: c.Bytes, limited: c.Limited, of: map[string]*holder{},
+	}
+	if c.Factor > 0 {
+		k.mostOfOne = max(1, c.InFlight/shareOfOne)
+		k.heldOfOne = max(minHeldOfOne, int64(maxHeldOfOne*c.Factor))
+		k.atWork = max(1, int(maxAtWorkOfOne*c.Factor))
+	}
+	return k
+}
+
+// Begin counts a request. It returns CodeUnavailable if there are too many requests or they hold too much memory, and
 // CodeRateLimited if those of the same address do.
-func (k *answers) begin(from string) (*answer, error) {
+func (k *Answers) Begin(from string) (*Answer, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	h := k.of[from]
@@ -96,21 +123,22 @@ func (k *answers) begin(from string) (*answer, error) {
 	h.count++
 	k.count++
 	k.inFlight.Set(float64(k.count))
-	return &answer{answers: k, from: from, holder: h}, nil
+	return &Answer{Answers: k, from: from, holder: h}, nil
 }
 
-func busy() error { return models.Unavailable("The server is busy; try again.", errOverload) }
+func busy() error { return models.Unavailable("The server is busy; try again.", ErrOverload) }
 
-var errOverload = errors.New("too many requests are in flight, or too many answers are unread")
+// ErrOverload is in the errors of requests that are refused because the process is busy with others.
+var ErrOverload = errors.New("too many requests are in flight, or too many answers are unread")
 
-func (k *answers) tooMuch() error {
+func (k *Answers) tooMuch() error {
 	k.limited.Inc()
 	return &models.Error{Code: models.CodeRateLimited, RetryAfter: retryHeld,
 		Message: "Your address has too many unread answers; read them and try again."}
 }
 
 // exhausted returns the error of a new request if those before it hold too much memory.
-func (k *answers) exhausted(h *holder) error {
+func (k *Answers) exhausted(h *holder) error {
 	switch {
 	case k.heldOfOne > 0 && h.bytes+db.PageBytes > k.heldOfOne:
 		return k.tooMuch()
@@ -120,8 +148,8 @@ func (k *answers) exhausted(h *holder) error {
 	return nil
 }
 
-// await waits until the request may be processed; done ends that. Its errors are those of begin.
-func (a *answer) await(ctx context.Context) (done func(), err error) {
+// Await waits until the request may be processed; done ends that. Its errors are those of Begin.
+func (a *Answer) Await(ctx context.Context) (done func(), err error) {
 	if a.atWork == 0 {
 		return a.leaveLarge, nil
 	}
@@ -143,8 +171,8 @@ func (a *answer) await(ctx context.Context) (done func(), err error) {
 	return done, nil
 }
 
-// pause lets other requests of the address be processed until resume, while the client sends the body of this one.
-func (a *answer) pause() (resume func()) {
+// Pause lets other requests of the address be processed until resume, while the client sends the body of this one.
+func (a *Answer) Pause() (resume func()) {
 	if a.atWork == 0 {
 		return func() {}
 	}
@@ -152,10 +180,10 @@ func (a *answer) pause() (resume func()) {
 	return func() { a.holder.turns <- struct{}{} } // the others end at their deadlines
 }
 
-// hold counts n more bytes. If it returns an error, those of begin, nothing is counted. A request that exceeds
+// Hold counts n more bytes. If it returns an error, those of Begin, nothing is counted. A request that exceeds
 // littleHeld waits for a place among the large ones: reading, rendering and encoding a large answer keeps a processor
 // and the database busy, and a short request would wait for all of them.
-func (a *answer) hold(ctx context.Context, n int) error {
+func (a *Answer) Hold(ctx context.Context, n int) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.large && a.own+int64(n) > littleHeld {
@@ -179,14 +207,14 @@ func (a *answer) hold(ctx context.Context, n int) error {
 
 // enterLarge returns CodeUnavailable if ctx ends before there is a place.
 //
-// An expensive request takes its place in the expensiveShare first. In the other order, it could wait for a request
+// An expensive request takes its place in its Share first. In the other order, it could wait for a request
 // that waits for it.
-func (a *answer) enterLarge(ctx context.Context) error {
+func (a *Answer) enterLarge(ctx context.Context) error {
 	if err := db.Enter(ctx); err != nil {
 		return err
 	}
 	select {
-	case a.answers.large <- struct{}{}:
+	case a.Answers.large <- struct{}{}:
 		a.large = true
 		return nil
 	case <-ctx.Done():
@@ -194,24 +222,24 @@ func (a *answer) enterLarge(ctx context.Context) error {
 	}
 }
 
-func (a *answer) leaveLarge() {
+func (a *Answer) leaveLarge() {
 	if a.large {
-		<-a.answers.large
+		<-a.Answers.large
 		a.large = false
 	}
 }
 
-// settle replaces the count of the request by n bytes, even over a bound.
-func (a *answer) settle(n int) {
+// Settle replaces the count of the request by n bytes, even over a bound.
+func (a *Answer) Settle(n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.add(int64(n) - a.own)
 }
 
-// send moves the request from those in flight to the images that clients read, of which there may be as many. It still
-// counts for its address. So slow readers keep others from images alone. send returns CodeUnavailable if too many
+// Send moves the request from those in flight to the images that clients read, of which there may be as many. It still
+// counts for its address. So slow readers keep others from images alone. Send returns CodeUnavailable if too many
 // clients read images.
-func (a *answer) send() error {
+func (a *Answer) Send() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.readers >= a.most {
@@ -224,8 +252,8 @@ func (a *answer) send() error {
 	return nil
 }
 
-// end ends the count of the request. Calling it again has no effect.
-func (a *answer) end() {
+// End ends the count of the request. Calling it again has no effect.
+func (a *Answer) End() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.ended {
@@ -244,7 +272,7 @@ func (a *answer) end() {
 	}
 }
 
-func (a *answer) add(n int64) {
+func (a *Answer) add(n int64) {
 	if a.ended {
 		return
 	}
@@ -252,12 +280,4 @@ func (a *answer) add(n int64) {
 	a.holder.bytes += n
 	a.all += n
 	a.bytes.Set(float64(a.all))
-}
-
-// hold counts n more bytes of the answer to c, as answer.hold.
-func hold(c *fiber.Ctx, n int) error {
-	if a, ok := c.Locals(answerKey).(*answer); ok {
-		return a.hold(c.UserContext(), n)
-	}
-	return nil
 }
