@@ -31,15 +31,8 @@ func LeaveGate(
 	if err != nil {
 		return fmt.Errorf("leave the gate: %w", err)
 	}
-	applied := make([]models.Position, len(states))
-	var broken []Behind
-	for i, s := range states {
-		if applied[i] = s.Applied; !s.Whole() {
-			broken = append(broken, Behind{Shard: s.Shard, Gaps: s.OpenGaps, Letters: s.Letters})
-		}
-	}
 	// First, because the comparison of a target waits for its events.
-	if err := inFlight(append(broken, behind(infos, applied)...)); err != nil {
+	if err := inFlight(states, infos); err != nil {
 		return err
 	}
 	sum, err := NewVerifier(store, r, gate, false, report).Verify(ctx)
@@ -51,42 +44,34 @@ func LeaveGate(
 			"posts, comments and drops that could not be compared. Run `likewise verify --repair` and `likewise cron "+
 			"run flush`, and then this command again.", sum.Differences, sum.Undecided)
 	}
-	return store.SwitchToDirect(ctx, closeGate(r))
+	return likes.New(store).SwitchToDirect(ctx, closeGate(r))
 }
 
-// closeGate returns a function that closes the gate, and returns CodeConflict unless MySQL has applied the last event
-// of every shard.
-func closeGate(r *counters.Redis) func(ctx context.Context, applied []models.Position) error {
-	return func(ctx context.Context, applied []models.Position) error {
+// closeGate returns a function that closes the gate, and returns CodeConflict if MySQL may lack an event.
+func closeGate(r *counters.Redis) func(ctx context.Context, states []models.ShardState) error {
+	return func(ctx context.Context, states []models.ShardState) error {
 		goals, err := r.CloseShards(ctx)
 		if err != nil {
 			return err
 		}
-		return inFlight(behind(goals, applied))
+		return inFlight(states, goals)
 	}
 }
 
-// behind returns the shards of which MySQL does not have every event up to the last, or whose last event is unknown.
-func behind(goals []counters.ShardInfo, applied []models.Position) (list []Behind) {
-	for i, goal := range goals {
-		b := Behind{Shard: goal.Shard, Applied: applied[i], Goal: goal.Last, Depth: goal.Depth, Unread: goal.Err}
-		b.Closed = !goal.Open || applied[i].After(goal.Last)
-		if b.Unread != nil || b.Closed || goal.Last.After(applied[i]) {
-			list = append(list, b)
+// inFlight returns CodeConflict if MySQL lacks an event up to the last of a shard, or if the last one is unknown.
+func inFlight(states []models.ShardState, goals []counters.ShardInfo) error {
+	var lacking []string
+	for i, s := range states {
+		goal := goals[i]
+		b := Behind{Shard: s.Shard, Gaps: s.OpenGaps, Letters: s.Letters, Applied: s.Applied, Goal: goal.Last,
+			Depth: goal.Depth, Unread: goal.Err, Closed: !goal.Open || s.Applied.After(goal.Last)}
+		if !s.Whole() || b.Unread != nil || b.Closed || goal.Last.After(s.Applied) {
+			lacking = append(lacking, b.String())
 		}
 	}
-	return list
-}
-
-// inFlight returns CodeConflict unless behind is empty.
-func inFlight(behind []Behind) error {
-	if len(behind) == 0 {
+	if len(lacking) == 0 {
 		return nil
 	}
-	var shards []string
-	for _, b := range behind {
-		shards = append(shards, b.String())
-	}
 	return models.Errorf(models.CodeConflict, "MySQL may lack likes and claims that Redis accepted: %s. "+
-		"Run `likewise cron run flush`, and then this command again.", strings.Join(shards, "; "))
+		"Run `likewise cron run flush`, and then this command again.", strings.Join(lacking, "; "))
 }

@@ -31,8 +31,8 @@ func (p *pipeline) gated() {
 func (p *pipeline) toDirect() {
 	p.t.Helper()
 	p.gated()
-	none := func(context.Context, []models.Position) error { return nil }
-	require.NoError(p.t, p.store.SwitchToDirect(context.Background(), none))
+	none := func(context.Context, []models.ShardState) error { return nil }
+	require.NoError(p.t, likes.New(p.store).SwitchToDirect(context.Background(), none))
 }
 
 // leaveGate calls LeaveGate, and returns the differences that it reports.
@@ -181,9 +181,9 @@ func TestLeaveGate_comparesWhatAProcessAcceptsMeanwhile(t *testing.T) {
 	p.set(target, 1, true)
 	p.flush()
 	compare := closeGate(p.redis)
-	err := p.store.SwitchToDirect(t.Context(), func(ctx context.Context, applied []models.Position) error {
+	err := likes.New(p.store).SwitchToDirect(t.Context(), func(ctx context.Context, states []models.ShardState) error {
 		p.set(target, 2, true) //nolint:contextcheck // it has a deadline of its own
-		return compare(ctx, applied)
+		return compare(ctx, states)
 	})
 	require.Equal(t, models.CodeConflict, models.ErrorCode(err), "%v", err)
 	assert.ErrorContains(t, err, "shard 6: accepted up to ")
@@ -191,14 +191,15 @@ func TestLeaveGate_comparesWhatAProcessAcceptsMeanwhile(t *testing.T) {
 
 	p.set(target, 3, true)
 	p.flush()
-	require.NoError(t, p.store.SwitchToDirect(t.Context(), func(ctx context.Context, applied []models.Position) error {
-		if err := compare(ctx, applied); err != nil {
+	late := func(ctx context.Context, states []models.ShardState) error {
+		if err := compare(ctx, states); err != nil {
 			return err
 		}
 		_, err := p.likes.SetLike(ctx, target, 4, true)
 		assert.Equal(t, models.CodeUnavailable, models.ErrorCode(err), "%v", err)
 		return nil
-	}))
+	}
+	require.NoError(t, likes.New(p.store).SwitchToDirect(t.Context(), late))
 	assert.Equal(t, []int64{1, 2, 3}, p.likers(target))
 }
 
@@ -265,7 +266,7 @@ func TestLeaveGate_refusesAnEmptiedRedis(t *testing.T) {
 	stop()
 	require.NoError(t, p.raw.FlushDB(t.Context()).Err())
 	p.staysGated("shard 6 is closed, ")
-	err := p.store.SwitchToDirect(t.Context(), closeGate(p.redis))
+	err := likes.New(p.store).SwitchToDirect(t.Context(), closeGate(p.redis))
 	require.Equal(t, models.CodeConflict, models.ErrorCode(err), "%v", err)
 	stop = p.start()
 	p.flush()
@@ -283,7 +284,7 @@ func TestLeaveGate_refusesARedisThatWasOvertaken(t *testing.T) {
 	p.start()()
 	p.exec("UPDATE like_shards SET epoch=50, applied_epoch=50, applied_seq=5 WHERE shard=6")
 	p.staysGated("shard 6 is closed, MySQL has up to 50-5")
-	err := p.store.SwitchToDirect(t.Context(), closeGate(p.redis))
+	err := likes.New(p.store).SwitchToDirect(t.Context(), closeGate(p.redis))
 	require.Equal(t, models.CodeConflict, models.ErrorCode(err), "%v", err)
 }
 
@@ -299,7 +300,7 @@ func TestRelay_finishesNoOpeningAfterTheGateWasLeft(t *testing.T) {
 			require.NoError(t, err)
 			p.toDirect()
 			if back {
-				require.NoError(t, p.store.SwitchToGated(t.Context()))
+				require.NoError(t, likes.New(p.store).SwitchToGated(t.Context()))
 			}
 			restored, err := outbox.Seal(t.Context(), epoch)
 			require.NoError(t, err)
@@ -322,7 +323,7 @@ func (p *pipeline) direct(target models.Target) {
 	require.NoError(p.t, err)
 	_, err = likes.New(p.store).SetLike(context.Background(), target, 2, true)
 	require.NoError(p.t, err)
-	require.NoError(p.t, p.store.SwitchToGated(context.Background()))
+	require.NoError(p.t, likes.New(p.store).SwitchToGated(context.Background()))
 }
 
 // A shard that is still open, for whatever reason, is opened again after direct mode.

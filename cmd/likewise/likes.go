@@ -6,6 +6,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 	"likewise/workers"
 )
 
@@ -27,7 +28,7 @@ func (l *likesGatedCmd) Run(ctx context.Context, out output) error {
 		return err
 	}
 	defer store.Close()
-	if err := store.SwitchToGated(ctx); err != nil {
+	if err := likes.New(store).SwitchToGated(ctx); err != nil {
 		return err
 	}
 	fmt.Fprintln(out.stdout, "likes are gated")
@@ -68,7 +69,7 @@ func (l *likesDirectCmd) leaveGate(ctx context.Context, out output, store *db.DB
 		return err
 	}
 	if mode == "" {
-		return db.ErrNoMode
+		return likes.ErrNoMode
 	}
 	c, err := openCore(ctx, out.log, l.mysqlFlags, gateAt(l.Redis, l.RedisTLS))
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/content"
+	"likewise/models/likes"
 	"likewise/models/stock"
 )
 
@@ -97,7 +98,7 @@ func TestClaimDirect_inItsTime(t *testing.T) {
 	_, _, err = stock.New(l.store).ClaimDirect(t.Context(), open.ID, l.users[0], 102)
 	refusedAs(t, models.CodeNotFound, err)
 
-	require.NoError(t, l.store.SwitchToGated(t.Context()))
+	require.NoError(t, likes.New(l.store).SwitchToGated(t.Context()))
 	refusedAs(t, models.CodeUnavailable, claim(0, 103))
 	_, err = stock.New(l.store).ReturnDirect(t.Context(), l.users[0], 100)
 	refusedAs(t, models.CodeUnavailable, err)

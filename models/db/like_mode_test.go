@@ -35,20 +35,23 @@ func modeOf(t *testing.T, store *db.DB) models.LikesMode {
 // toDirect makes a site direct whose gate accepted nothing that MySQL lacks.
 func toDirect(t *testing.T, store *db.DB) {
 	t.Helper()
-	require.NoError(t, store.SwitchToDirect(t.Context(), func(context.Context, []models.Position) error { return nil }))
+	none := func(context.Context, []models.ShardState) error { return nil }
+	require.NoError(t, likes.New(store).SwitchToDirect(t.Context(), none))
 }
 
 func TestSwitchLikes_needsAMode(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
-	asked := func(context.Context, []models.Position) error { return errors.New("the gate was asked") }
-	for _, err := range []error{store.SwitchToGated(t.Context()), store.SwitchToDirect(t.Context(), asked)} {
+	asked := func(context.Context, []models.ShardState) error { return errors.New("the gate was asked") }
+	for _, err := range []error{
+		likes.New(store).SwitchToGated(t.Context()), likes.New(store).SwitchToDirect(t.Context(), asked),
+	} {
 		require.Equal(t, models.CodeConflict, models.ErrorCode(err), "%v", err)
 		assert.ErrorContains(t, err, "No process of this site has started yet.")
 	}
 	assert.Empty(t, modeOf(t, store))
 	require.NoError(t, store.StartLikes(t.Context(), models.LikesDirect))
-	require.NoError(t, store.SwitchToDirect(t.Context(), asked), "it is direct")
+	require.NoError(t, likes.New(store).SwitchToDirect(t.Context(), asked), "it is direct")
 	assert.Equal(t, models.LikesDirect, modeOf(t, store))
 }
 
@@ -58,30 +61,23 @@ func TestSwitchToDirect_isRefusedWithoutEveryLike(t *testing.T) {
 	store := modes(t, models.LikesGated)
 	before, err := likes.New(store).ShardStates(t.Context())
 	require.NoError(t, err)
-	refused := func(says string, gate func(context.Context, []models.Position) error) {
-		t.Helper()
-		err := store.SwitchToDirect(t.Context(), gate)
-		require.Equal(t, models.CodeConflict, models.ErrorCode(err), "%v", err)
-		assert.ErrorContains(t, err, says)
-		assert.Equal(t, models.LikesGated, modeOf(t, store))
-	}
-	closed := func(context.Context, []models.Position) error { return errors.New("the gate was closed") }
 	for _, shard := range []int{3, 6, 6} {
 		exec(t, store, `
 			INSERT INTO like_gaps (shard, after_epoch, after_seq, before_epoch, before_seq, created_at)
 			VALUES (?, 0, 0, 1, 5, NOW())`, shard)
 	}
-	refused("MySQL lacks likes of the shards [3 6]", closed)
-	exec(t, store, "UPDATE like_gaps SET reconciled_at=NOW()")
 	exec(t, store, `
 		INSERT INTO dead_letters (digest, shard, topic, topic_partition, topic_offset, payload, error, created_at)
 		VALUES (UNHEX(SHA2('4', 256)), 4, 'likes', 4, 0, '', '', NOW())`)
-	refused("The shards [4] have dead letters", closed)
-	exec(t, store, "UPDATE dead_letters SET resolved_at=NOW(), resolution='discarded'")
-	refused("MySQL lacks a like", func(_ context.Context, applied []models.Position) error {
-		assert.Len(t, applied, store.Shards())
+	err = likes.New(store).SwitchToDirect(t.Context(), func(_ context.Context, states []models.ShardState) error {
+		assert.Len(t, states, store.Shards())
+		assert.Equal(t, [3]int{1, 2, 1}, [3]int{states[3].OpenGaps, states[6].OpenGaps, states[4].Letters})
 		return models.Errorf(models.CodeConflict, "MySQL lacks a like.")
 	})
+	require.Equal(t, models.CodeConflict, models.ErrorCode(err), "%v", err)
+	assert.Equal(t, models.LikesGated, modeOf(t, store))
+	exec(t, store, "DELETE FROM like_gaps")
+	exec(t, store, "DELETE FROM dead_letters")
 	after, err := likes.New(store).ShardStates(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, before, after)
@@ -109,7 +105,7 @@ func TestSwitchToDirect_holdsShardsAsTheyAre(t *testing.T) {
 		})
 		awaitWaiting(t, store, "%FROM like_shards%FOR UPDATE%", &applied)
 	}
-	require.NoError(t, store.SwitchToDirect(t.Context(), func(context.Context, []models.Position) error {
+	require.NoError(t, likes.New(store).SwitchToDirect(t.Context(), func(context.Context, []models.ShardState) error {
 		meanwhile()
 		return nil
 	}))
@@ -144,7 +140,7 @@ func TestSwitchToDirect_isAnEpoch(t *testing.T) {
 	_, err = likes.New(store).NextEpoch(t.Context(), 3, 0)
 	require.ErrorIs(t, err, models.ErrNotGated)
 
-	require.NoError(t, store.SwitchToGated(t.Context()))
+	require.NoError(t, likes.New(store).SwitchToGated(t.Context()))
 	assert.Equal(t, direct, states())
 	opened, err := likes.New(store).NextEpoch(t.Context(), 4, 7)
 	require.NoError(t, err)
@@ -178,7 +174,7 @@ func TestSwitchToGated_waitsForDirectLikes(t *testing.T) {
 	})
 	awaitWaiting(t, store, "%id, likes_count%FOR UPDATE%", &liked)
 	running.Go(func() {
-		assert.NoError(t, store.SwitchToGated(context.Background()))
+		assert.NoError(t, likes.New(store).SwitchToGated(context.Background()))
 		switched.Store(true)
 	})
 	awaitWaiting(t, store, "%FROM settings%FOR UPDATE%", &switched)
@@ -226,7 +222,7 @@ func TestStartLikes_directProcessesFinishNothingOnAGatedSite(t *testing.T) {
 			count(t, store, "SELECT COUNT(*) FROM like_voids WHERE done_at IS NULL"),
 		}
 	}
-	require.NoError(t, store.SwitchToGated(t.Context()))
+	require.NoError(t, likes.New(store).SwitchToGated(t.Context()))
 	for name, act := range finish {
 		err := act()
 		assert.Equal(t, models.CodeUnavailable, models.ErrorCode(err), "%s: %v", name, err)

@@ -6,13 +6,15 @@ import (
 	"strings"
 	"time"
 
+	"gorm.io/gorm"
+
 	"likewise/models"
 	"likewise/models/db"
 )
 
 // ShardStates reads every shard in order.
 func (s *Store) ShardStates(ctx context.Context) ([]models.ShardState, error) {
-	return s.shardStates(ctx, db.Conditions{})
+	return shardStates(s.Read(ctx), db.Conditions{})
 }
 
 // Watermarks returns Applied of the shards that are whole.
@@ -32,7 +34,7 @@ func (s *Store) Watermarks(ctx context.Context) (map[int]models.Position, error)
 
 // ShardState reads one shard.
 func (s *Store) ShardState(ctx context.Context, shard int) (models.ShardState, error) {
-	states, err := s.shardStates(ctx, db.Matching("s.shard=?", shard))
+	states, err := shardStates(s.Read(ctx), db.Matching("s.shard=?", shard))
 	if err == nil && len(states) == 0 {
 		err = errNotInstalled(shard)
 	}
@@ -63,7 +65,7 @@ func errNotInstalled(shard int) error { return fmt.Errorf("shard %d is not insta
 
 // shardStates reads the gaps and letters after the watermarks. A single statement could return a watermark without a
 // gap below it; see Tally.
-func (s *Store) shardStates(ctx context.Context, where db.Conditions) ([]models.ShardState, error) {
+func shardStates(read *gorm.DB, where db.Conditions) ([]models.ShardState, error) {
 	query := `
 		SELECT s.shard, s.epoch, s.applied_epoch, s.applied_seq, s.applied_at, s.sealed_epoch, s.sealed_seq
 		FROM like_shards s
@@ -74,7 +76,7 @@ func (s *Store) shardStates(ctx context.Context, where db.Conditions) ([]models.
 		Epoch     int64
 		AppliedAt time.Time
 	}
-	if err := s.Read(ctx).Raw(query, where.Args...).Scan(&rows).Error; err != nil {
+	if err := read.Raw(query, where.Args...).Scan(&rows).Error; err != nil {
 		return nil, fmt.Errorf("read shards: %w", err)
 	}
 	states, shards := make([]models.ShardState, len(rows)), make([]int64, len(rows))
@@ -88,7 +90,7 @@ func (s *Store) shardStates(ctx context.Context, where db.Conditions) ([]models.
 	if len(states) == 0 {
 		return nil, nil
 	}
-	gaps, err := s.countByShard(ctx, `
+	gaps, err := countByShard(read, `
 		SELECT shard, COUNT(*) AS number
 		FROM like_gaps FORCE INDEX (idx_open)
 		WHERE shard IN (`+db.JoinIDs(shards)+`) AND reconciled_at IS NULL
@@ -96,7 +98,7 @@ func (s *Store) shardStates(ctx context.Context, where db.Conditions) ([]models.
 	if err != nil {
 		return nil, fmt.Errorf("count gaps: %w", err)
 	}
-	letters, err := s.countByShard(ctx, `
+	letters, err := countByShard(read, `
 		SELECT shard, COUNT(*) AS number
 		FROM dead_letters FORCE INDEX (idx_resolved_at)
 		WHERE resolved_at IS NULL
@@ -111,9 +113,9 @@ func (s *Store) shardStates(ctx context.Context, where db.Conditions) ([]models.
 }
 
 // countByShard returns the numbers of a query of shards and numbers.
-func (s *Store) countByShard(ctx context.Context, query string) (map[int]int, error) {
+func countByShard(read *gorm.DB, query string) (map[int]int, error) {
 	var rows []struct{ Shard, Number int }
-	if err := s.Read(ctx).Raw(query).Scan(&rows).Error; err != nil {
+	if err := read.Raw(query).Scan(&rows).Error; err != nil {
 		return nil, err
 	}
 	numbers := make(map[int]int, len(rows))
