@@ -517,7 +517,7 @@ func (s *Server) nextPart(asked reconciliation, next int64) *string {
 		return nil
 	}
 	key := models.ListKey{ID: next, Value: int64(part)}
-	cursor := s.cursors.encode(shardList(asked.shard), key)
+	cursor := s.cursors.Encode(shardList(asked.shard), key)
 	return &cursor
 }
 
@@ -564,7 +564,7 @@ func (s *Server) reconciliation(c *fiber.Ctx) (reconciliation, error) {
 	if cursor == "" {
 		return asked, nil
 	}
-	key, err := s.cursors.decode(shardList(asked.shard), cursor)
+	key, err := s.cursors.Decode(shardList(asked.shard), cursor)
 	if key.Value > 0 && key.Value < int64(len(reconciled)) {
 		asked.kind = reconciled[key.Value]
 	}

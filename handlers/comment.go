@@ -11,6 +11,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"likewise/handlers/pages"
 	"likewise/models"
 	"likewise/models/content"
 	"likewise/models/db"
@@ -115,7 +116,7 @@ func (s *Server) commentTree(comments []models.Comment, sort models.CommentSort)
 
 // size returns the most bytes that the comment takes in a page, without its replies. It may need a cursor.
 func (m *commentItem) size() int {
-	return len(m.head) + commentRest + longestCommentHalf + cursorLength + len(`,""`)
+	return len(m.head) + commentRest + longestCommentHalf + pages.CursorLength + len(`,""`)
 }
 
 func hasReplies(comments []models.Comment) bool {
@@ -157,7 +158,7 @@ func (s *Server) moreReplies(m *models.Comment, sort models.CommentSort) *string
 	if rest == nil {
 		return nil
 	}
-	next := s.cursors.encode(repliesList(m.ID)+string(sort), *rest)
+	next := s.cursors.Encode(repliesList(m.ID)+string(sort), *rest)
 	return &next
 }
 
@@ -177,10 +178,10 @@ func (s *Server) commentsPosition(c *fiber.Ctx, name string) (models.CommentSort
 	if err != nil {
 		return "", nil, err
 	}
-	after, err := s.cursors.after(c, name+string(sort))
+	after, err := s.cursors.After(c, name+string(sort))
 	if err != nil && !c.Context().QueryArgs().Has("sort") {
 		for _, sort = range orders[1:] {
-			if after, err = s.cursors.after(c, name+string(sort)); err == nil {
+			if after, err = s.cursors.After(c, name+string(sort)); err == nil {
 				break
 			}
 		}
@@ -292,7 +293,7 @@ func (s *Server) findComments(c *fiber.Ctx) error {
 		return err
 	}
 	name := fmt.Sprintf("comments:%s q=%s", q.Sort, strings.Join(q.Terms, " "))
-	if q.After, err = s.cursors.after(c, name); err != nil {
+	if q.After, err = s.cursors.After(c, name); err != nil {
 		return err
 	}
 	q.Limit = n + 1

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/valyala/fasthttp"
+
+	"likewise/handlers/pages"
 )
 
 // BenchmarkCompress compresses a page of at most 100 posts of a real forum.
@@ -51,8 +53,8 @@ func realPage(b testing.TB) []byte {
 func TestCompress_brotliBeatsGzip(t *testing.T) {
 	t.Parallel()
 	page := realPage(t)
-	br := len(fasthttp.AppendBrotliBytesLevel(nil, page, brotliLevel))
-	if gzip := len(fasthttp.AppendGzipBytesLevel(nil, page, gzipLevel)); br >= gzip {
+	br := len(fasthttp.AppendBrotliBytesLevel(nil, page, pages.BrotliLevel))
+	if gzip := len(fasthttp.AppendGzipBytesLevel(nil, page, pages.GzipLevel)); br >= gzip {
 		t.Errorf("Brotli makes %d bytes of %d, and gzip %d", br, len(page), gzip)
 	}
 }
@@ -63,8 +65,8 @@ func BenchmarkCompress(b *testing.B) {
 		name     string
 		compress func(dst, src []byte, level int) []byte
 		levels   []int
-	}{{"gzip", fasthttp.AppendGzipBytesLevel, []int{1, gzipLevel, 5}},
-		{"br", fasthttp.AppendBrotliBytesLevel, []int{1, brotliLevel, 4}}} {
+	}{{"gzip", fasthttp.AppendGzipBytesLevel, []int{1, pages.GzipLevel, 5}},
+		{"br", fasthttp.AppendBrotliBytesLevel, []int{1, pages.BrotliLevel, 4}}} {
 		for _, level := range coding.levels {
 			b.Run(fmt.Sprintf("%s-%d", coding.name, level), func(b *testing.B) {
 				var out []byte
@@ -81,17 +83,18 @@ func BenchmarkCompress(b *testing.B) {
 func TestNegotiate_takesTheCodingThatWeighsMost(t *testing.T) {
 	t.Parallel()
 	for accept, want := range map[string]string{
-		"": identity, "identity": identity, "deflate, zstd": identity, "gzip;q=0": identity, "*;q=0": identity,
-		",;,": identity, "gzipped": identity,
+		"": pages.Identity, "identity": pages.Identity, "deflate, zstd": pages.Identity, "gzip;q=0": pages.Identity,
+		"*;q=0": pages.Identity,
+		",;,":   pages.Identity, "gzipped": pages.Identity,
 		"gzip": "gzip", "br": "br", "gzip, deflate, br, zstd": "br", "gzip,br": "br", "GZIP ; Q=0.5": "gzip",
 		"x-gzip":               "gzip",
 		"br;q=1.0, gzip;q=0.8": "br", "br;q=0.8, gzip;q=1.0": "gzip", "gzip;q=0.8,br;q=0": "gzip",
 		"gzip;q=0.001": "gzip",
 		"*":            "br", "*, br;q=0": "gzip", "*;q=0.5, gzip": "gzip", "gzip;q=0, *": "br",
-		"identity;q=1, gzip;q=0.5": identity, "identity;q=0.5, gzip;q=1": "gzip", "identity;q=0": identity,
-		"gzip;q=2": identity, "gzip;q=-1": identity, "gzip;q=NaN": identity, "gzip;q=x, br": "br",
+		"identity;q=1, gzip;q=0.5": pages.Identity, "identity;q=0.5, gzip;q=1": "gzip", "identity;q=0": pages.Identity,
+		"gzip;q=2": pages.Identity, "gzip;q=-1": pages.Identity, "gzip;q=NaN": pages.Identity, "gzip;q=x, br": "br",
 	} {
-		if got := negotiate(accept); got != want {
+		if got := pages.Negotiate(accept); got != want {
 			t.Errorf("%q: %s, want %s", accept, got, want)
 		}
 	}

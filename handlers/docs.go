@@ -10,6 +10,8 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/swaggest/swgui/v5/static"
 	"github.com/valyala/fasthttp"
+
+	"likewise/handlers/pages"
 )
 
 //go:embed openapi.yaml
@@ -59,7 +61,8 @@ func newFile(contentType, cache, policy string, body []byte) file {
 		})
 	}
 	return file{
-		contentType: contentType, cache: cache, policy: policy, tag: hashedTag(nil, hashOf(body)), body: body,
+		contentType: contentType, cache: cache, policy: policy, body: body,
+		tag: pages.HashedTag(nil, pages.HashOf(body)),
 		coded: map[string]func() []byte{
 			"br":   once(fasthttp.AppendBrotliBytesLevel, fileBrotliLevel),
 			"gzip": once(fasthttp.AppendGzipBytesLevel, fileGzipLevel),
@@ -77,17 +80,17 @@ func (f file) send(c *fiber.Ctx) error {
 	c.Vary(fiber.HeaderAcceptEncoding)
 	c.Set(fiber.HeaderETag, f.tag)
 	if header := c.Get(fiber.HeaderIfNoneMatch); header != "" {
-		if known := ifNoneMatch(header, f.tag); known != "" {
+		if known := pages.IfNoneMatch(header, f.tag); known != "" {
 			c.Set(fiber.HeaderETag, known)
 			c.Status(http.StatusNotModified)
 			return nil
 		}
 	}
 	body := f.body
-	if coding := acceptedCoding(c); coding != identity {
+	if coding := pages.AcceptedCoding(c); coding != pages.Identity {
 		if small := f.coded[coding](); small != nil {
 			c.Set(fiber.HeaderContentEncoding, coding)
-			c.Set(fiber.HeaderETag, withCoding(f.tag, coding))
+			c.Set(fiber.HeaderETag, pages.WithCoding(f.tag, coding))
 			body = small
 		}
 	}

@@ -344,7 +344,7 @@ func (s *Server) replyShared(
 		return err
 	}
 	c.Locals(encodedKey, answer)
-	return replyEncoded(c, answer.body)
+	return replyEncoded(c, answer.Body)
 }
 
 // sharing returns the edition, and whether the viewer sees the rows that all see.

@@ -11,6 +11,8 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"likewise/handlers/pages"
 )
 
 // aliveBody answers /healthz on either listener.
@@ -85,7 +87,7 @@ type readyJSON struct {
 func (r *readiness) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	known := r.check(context.WithoutCancel(request.Context()))
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", uncached)
+	w.Header().Set("Cache-Control", pages.Uncached)
 	select {
 	case <-r.stopping:
 		known.Status = "stopping"

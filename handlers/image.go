@@ -18,6 +18,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"likewise/handlers/admission"
+	"likewise/handlers/pages"
 	"likewise/images"
 	"likewise/models"
 )
@@ -237,7 +238,7 @@ func (s *Server) readImage(thumbnail bool) fiber.Handler {
 		if thumbnail {
 			object, tag, size = images.ThumbName(i.Name), `"`+random+`-thumb"`, i.ThumbnailBytes
 		}
-		if tags, ok := parseTags(c.Get(fiber.HeaderIfNoneMatch), true); ok && slices.Contains(tags, tag) {
+		if tags, ok := pages.ParseTags(c.Get(fiber.HeaderIfNoneMatch), true); ok && slices.Contains(tags, tag) {
 			setCached(c, tag, i.Hidden)
 			return c.SendStatus(http.StatusNotModified)
 		}
@@ -308,7 +309,7 @@ func setCached(c *fiber.Ctx, tag string, hidden bool) {
 	c.Set(fiber.HeaderETag, tag)
 	c.Vary(fiber.HeaderAuthorization)
 	if hidden {
-		c.Set(fiber.HeaderCacheControl, uncached)
+		c.Set(fiber.HeaderCacheControl, pages.Uncached)
 		return
 	}
 	c.Set(fiber.HeaderCacheControl, "public, max-age=3600")

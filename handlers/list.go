@@ -8,6 +8,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"likewise/handlers/pages"
 	"likewise/models"
 	"likewise/models/db"
 )
@@ -66,7 +67,7 @@ func replyList[R, J any](s *Server, c *fiber.Ctx, l listing[R, J]) error {
 	if err != nil {
 		return err
 	}
-	after, err := s.cursors.after(c, l.name)
+	after, err := s.cursors.After(c, l.name)
 	if err != nil {
 		return err
 	}
@@ -97,7 +98,7 @@ type page[R any] struct {
 }
 
 // pageOverhead is the size of a page without its items, in bytes.
-var pageOverhead = len(`{"items":[],"complete":false,"next_cursor":""}`) + cursorLength
+var pageOverhead = len(`{"items":[],"complete":false,"next_cursor":""}`) + pages.CursorLength
 
 // longItem is the size of an item, in bytes of JSON, from which replyPage yields the processor after writing it.
 // Otherwise a page of long items keeps the processor for the scheduler's 10 ms, and short requests wait.
@@ -148,7 +149,7 @@ func encodePage[R, J any](s *Server, c *fiber.Ctx, p page[R], show shower[R, J])
 	if rest == nil {
 		h.text("null}")
 	} else {
-		h.text(`"` + s.cursors.encodeSince(p.name, *rest, p.since) + `"}`)
+		h.text(`"` + s.cursors.EncodeSince(p.name, *rest, p.since) + `"}`)
 	}
 	return h, nil
 }

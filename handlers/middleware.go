@@ -17,6 +17,7 @@ import (
 
 	"likewise/handlers/admission"
 	"likewise/handlers/network"
+	"likewise/handlers/pages"
 	"likewise/models/db"
 )
 
@@ -76,7 +77,7 @@ func (s *Server) observe(c *fiber.Ctx) error {
 	c.SetUserContext(ctx)
 	nameRequest(c)
 	s.secure(c)
-	c.Set(fiber.HeaderCacheControl, uncached) // nearly every answer holds the viewer's likes
+	c.Set(fiber.HeaderCacheControl, pages.Uncached) // nearly every answer holds the viewer's likes
 	err := c.Next()
 	if err != nil {
 		s.allow(c, err)
@@ -292,47 +293,47 @@ func (s *Server) represent(c *fiber.Ctx) error {
 	if status < 200 || status >= 300 || streams || !reads && len(given) == 0 {
 		return nil
 	}
-	shared, _ := c.Locals(encodedKey).(*encoded) // nil if the body is of this request alone
+	shared, _ := c.Locals(encodedKey).(*pages.Encoded) // nil if the body is of this request alone
 	var hash string
 	if shared != nil {
-		hash = shared.hash
+		hash = shared.Hash
 	} else {
-		hash = hashOf(c.Response().Body())
+		hash = pages.HashOf(c.Response().Body())
 	}
-	tag := hashedTag(given, hash)
+	tag := pages.HashedTag(given, hash)
 	c.Set(fiber.HeaderETag, tag)
 	if !reads {
 		return nil
 	}
-	if string(c.Response().Header.Peek(fiber.HeaderCacheControl)) == uncached {
+	if string(c.Response().Header.Peek(fiber.HeaderCacheControl)) == pages.Uncached {
 		c.Set(fiber.HeaderCacheControl, "private, no-cache") // may be stored, and is revalidated each time
 		c.Vary(fiber.HeaderAuthorization)
 	}
 	c.Vary(fiber.HeaderAcceptEncoding)
 	if header := c.Get(fiber.HeaderIfNoneMatch); header != "" && status == http.StatusOK {
-		if known := ifNoneMatch(header, tag); known != "" {
+		if known := pages.IfNoneMatch(header, tag); known != "" {
 			c.Set(fiber.HeaderETag, known)
 			c.Response().ResetBody()
 			c.Status(http.StatusNotModified)
 			return nil
 		}
 	}
-	if len(c.Response().Body()) < compressFrom {
+	if len(c.Response().Body()) < pages.CompressFrom {
 		return nil
 	}
-	coding := acceptedCoding(c)
-	if coding == identity {
+	coding := pages.AcceptedCoding(c)
+	if coding == pages.Identity {
 		return nil
 	}
 	if shared != nil {
-		c.Response().SetBodyRaw(shared.in(coding))
+		c.Response().SetBodyRaw(shared.In(coding))
 		c.Set(fiber.HeaderContentEncoding, coding)
 	} else {
 		c.Request().Header.Set(fiber.HeaderAcceptEncoding, coding) // fasthttp would not understand the client's
-		compress(c.Context())
+		pages.Compress(c.Context())
 	}
 	if len(c.Response().Header.ContentEncoding()) > 0 { // empty if compressing would not shrink the body
-		c.Set(fiber.HeaderETag, withCoding(tag, coding))
+		c.Set(fiber.HeaderETag, pages.WithCoding(tag, coding))
 	}
 	return nil
 }

@@ -226,7 +226,7 @@ func (s *Server) requestedPosts(c *fiber.Ctx) (l postList, err error) {
 		return l, err
 	}
 	var since int64 // of the cursor
-	if l.After, since, err = s.cursors.afterSince(c, l.name); err != nil {
+	if l.After, since, err = s.cursors.AfterSince(c, l.name); err != nil {
 		return l, err
 	}
 	l.View, l.Limit, l.once = content.ViewSummary, l.limit+1, c.Query("pinned") == pinnedOnce

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"likewise/handlers/pages"
 	"likewise/models"
 )
 
@@ -329,39 +330,14 @@ func ifMatch(c *fiber.Ctx) (func(version int64) error, error) {
 	if string(header) == "*" {
 		return func(int64) error { return nil }, nil
 	}
-	tags, ok := parseTags(string(header), false)
+	tags, ok := pages.ParseTags(string(header), false)
 	if !ok {
 		return nil, malformed(`If-Match is not "*" or a list of entity tags such as "v3".`)
 	}
 	return func(version int64) error {
-		if slices.ContainsFunc(tags, func(tag string) bool { return versionOf(tag) == etag(version) }) {
+		if slices.ContainsFunc(tags, func(tag string) bool { return pages.VersionOf(tag) == etag(version) }) {
 			return nil
 		}
 		return models.VersionMismatch(version)
 	}, nil
-}
-
-// parseTags reads a list of entity tags (RFC 9110, 8.8.3), quotes included. It skips weak tags unless weakToo is set.
-func parseTags(s string, weakToo bool) (tags []string, ok bool) {
-	for {
-		s = strings.TrimLeft(s, " \t,")
-		if s == "" {
-			return tags, true
-		}
-		tag, weak := strings.CutPrefix(s, "W/")
-		if tag == "" || tag[0] != '"' {
-			return nil, false
-		}
-		end := strings.IndexByte(tag[1:], '"')
-		if end < 0 {
-			return nil, false
-		}
-		if !weak || weakToo {
-			tags = append(tags, tag[:end+2])
-		}
-		s = strings.TrimLeft(tag[end+2:], " \t")
-		if s != "" && s[0] != ',' {
-			return nil, false
-		}
-	}
 }

@@ -32,6 +32,7 @@ import (
 	"likewise/handlers/live"
 	"likewise/handlers/markdown"
 	"likewise/handlers/network"
+	"likewise/handlers/pages"
 	"likewise/handlers/signin"
 	"likewise/images"
 	"likewise/models"
@@ -137,7 +138,7 @@ type Server struct {
 	answers     *admission.Answers
 	downloads   admission.Downloads
 	exporting   sync.Map // int64: users whose archive is being sent
-	cursors     cursors
+	cursors     pages.Cursors
 	markdown    *markdown.Renderer
 	images      images.Store // nil: users cannot upload images
 	imageMaker  func(ctx context.Context, field string, file []byte) (*images.Made, error)
@@ -186,7 +187,8 @@ func New(c Config) (*Server, error) {
 		moderation: moderation.New(c.Store), privacy: privacy.New(c.Store),
 		reader: reader.New(c.Store), webhooks: webhooks.New(c.Store),
 		likes: likes.New(c.Store), gate: c.Likes, desk: c.Desk, now: c.Now, log: c.Logger, timeout: c.Timeout,
-		passwords: signin.NewPasswords(), cursors: cursors{c.Store.CursorKey()}, cors: cors{c.Origins, c.Local},
+		passwords: signin.NewPasswords(), cursors: pages.NewCursors(c.Store.CursorKey()),
+		cors:   cors{c.Origins, c.Local},
 		limits: limits{c.Limiter, c.LimitFactor, c.Now}, proxies: c.TrustedProxies,
 		images: c.Images, imageMaker: c.MakeImage, imageRoom: c.Room, uploads: admission.NewUploads(factor),
 		avatarHosts: c.AvatarHosts, publicURL: publicURL(c.PublicURL), reserved: reserved,

@@ -14,6 +14,7 @@ import (
 
 	"likewise/counters"
 	"likewise/counters/rounds"
+	"likewise/handlers/pages"
 	"likewise/models"
 	"likewise/models/db"
 )
@@ -28,9 +29,9 @@ type shared struct {
 	cache   *otter.Cache[sharedKey, sharedRead]
 	// viewpoints are those of viewers. Nothing but a request changes them, so they live longer.
 	viewpoints *otter.Cache[viewpointKey, models.Viewpoint]
-	behind     atomic.Bool                    // a change was answered, and the edition has not ended yet
-	answers    rounds.Group[*encoded]         // to the anonymous
-	last       *otter.Cache[string, *encoded] // answers to the anonymous, by the name of the read
+	behind     atomic.Bool                          // a change was answered, and the edition has not ended yet
+	answers    rounds.Group[*pages.Encoded]         // to the anonymous
+	last       *otter.Cache[string, *pages.Encoded] // answers to the anonymous, by the name of the read
 	posts      rounds.Batch[int64, map[int64]*models.Post]
 	views      rounds.Batch[int64, map[int64]models.Viewpoint]
 }
@@ -76,10 +77,10 @@ func newShared(edition *counters.Edition) (*shared, error) {
 	if err != nil {
 		return nil, fmt.Errorf("viewpoints: %w", err)
 	}
-	last, err := otter.New(&otter.Options[string, *encoded]{
-		ExpiryCalculator: otter.ExpiryWriting[string, *encoded](lastLife),
+	last, err := otter.New(&otter.Options[string, *pages.Encoded]{
+		ExpiryCalculator: otter.ExpiryWriting[string, *pages.Encoded](lastLife),
 		MaximumWeight:    maxLast,
-		Weigher:          func(name string, e *encoded) uint32 { return uint32(len(name) + 2*len(e.body)) },
+		Weigher:          func(name string, e *pages.Encoded) uint32 { return uint32(len(name) + 2*len(e.Body)) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("last answers: %w", err)
@@ -93,16 +94,16 @@ func newShared(edition *counters.Edition) (*shared, error) {
 // Nobody waits here with a place in an admission.Share: read may have to wait for one.
 func (s *shared) answer(
 	ctx context.Context, edition int64, name string, read func() ([]byte, error),
-) (*encoded, error) {
-	return s.answers.Do(ctx, strconv.FormatInt(edition, 10)+" "+name, func() (*encoded, error) {
+) (*pages.Encoded, error) {
+	return s.answers.Do(ctx, strconv.FormatInt(edition, 10)+" "+name, func() (*pages.Encoded, error) {
 		body, err := read()
 		if err != nil {
 			return nil, err
 		}
-		if last, ok := s.last.GetIfPresent(name); ok && bytes.Equal(last.body, body) {
+		if last, ok := s.last.GetIfPresent(name); ok && bytes.Equal(last.Body, body) {
 			return last, nil
 		}
-		e := newEncoded(body)
+		e := pages.NewEncoded(body)
 		s.last.Set(name, e)
 		return e, nil
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"likewise/counters/rounds"
+	"likewise/handlers/pages"
 )
 
 // An answer that has not changed is hashed and compressed once, and each coding is of that answer.
@@ -22,7 +23,7 @@ func TestShared_encodesAnAnswerOnce(t *testing.T) {
 	t.Parallel()
 	s, err := newShared(nil)
 	require.NoError(t, err)
-	ask := func(name string, body []byte) *encoded {
+	ask := func(name string, body []byte) *pages.Encoded {
 		e, err := s.answer(t.Context(), 1, name, func() ([]byte, error) { return bytes.Clone(body), nil })
 		require.NoError(t, err)
 		return e
@@ -31,14 +32,14 @@ func TestShared_encodesAnAnswerOnce(t *testing.T) {
 	first := ask("page", before)
 	assert.Same(t, first, ask("page", before))
 	changed := ask("page", after)
-	assert.NotEqual(t, first.hash, changed.hash)
+	assert.NotEqual(t, first.Hash, changed.Hash)
 	assert.NotSame(t, changed, ask("other page", after))
-	for e, body := range map[*encoded][]byte{first: before, changed: after} {
-		assert.Equal(t, body, e.in(identity))
+	for e, body := range map[*pages.Encoded][]byte{first: before, changed: after} {
+		assert.Equal(t, body, e.In(pages.Identity))
 		for coding, decode := range map[string]func(dst, src []byte) ([]byte, error){
 			"br": fasthttp.AppendUnbrotliBytes, "gzip": fasthttp.AppendGunzipBytes,
 		} {
-			decoded, err := decode(nil, e.in(coding))
+			decoded, err := decode(nil, e.In(coding))
 			require.NoError(t, err)
 			assert.Equal(t, body, decoded, coding)
 		}
@@ -60,7 +61,7 @@ func TestShared_anAnswerIsOfItsEdition(t *testing.T) {
 				return []byte(body), nil
 			})
 			assert.NoError(t, err)
-			assert.Equal(t, body, string(e.body))
+			assert.Equal(t, body, string(e.Body))
 		}
 		for range 2 { // one is read, and one waits
 			go ask(1, "before")

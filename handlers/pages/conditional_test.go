@@ -1,4 +1,4 @@
-package handlers
+package pages
 
 import (
 	"strings"
@@ -10,14 +10,14 @@ func FuzzIfMatch(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		tags, ok := parseTags(s, false)
+		tags, ok := ParseTags(s, false)
 		for _, tag := range tags {
 			if len(tag) < 2 || tag[0] != '"' || tag[len(tag)-1] != '"' || strings.Count(tag, `"`) != 2 ||
 				!strings.Contains(s, tag) {
 				t.Errorf("%q has the tag %q", s, tag)
 			}
 		}
-		if again, okAgain := parseTags(strings.Join(tags, ","), false); ok && (!okAgain || len(again) != len(tags)) {
+		if again, okAgain := ParseTags(strings.Join(tags, ","), false); ok && (!okAgain || len(again) != len(tags)) {
 			t.Errorf("%q is parsed as %q, and that as %q", s, tags, again)
 		}
 	})
