@@ -15,9 +15,9 @@ type blockJSON struct {
 // setBlock returns the handler that makes the viewer block or unblock the user in the path. Repeating it changes
 // nothing.
 func (s *Server) setBlock(blocked bool) fiber.Handler {
-	change := s.store.Unblock
+	change := s.people.Unblock
 	if blocked {
-		change = s.store.Block
+		change = s.people.Block
 	}
 	return func(c *fiber.Ctx) error {
 		id, err := otherUser(c)
@@ -33,7 +33,7 @@ func (s *Server) setBlock(blocked bool) fiber.Handler {
 
 func (s *Server) listBlocks(c *fiber.Ctx) error {
 	read := func(ctx context.Context, at position) ([]models.ListedUser, *models.ListKey, error) {
-		return s.store.BlockedUsers(ctx, viewerID(c), at.after, at.limit)
+		return s.people.BlockedUsers(ctx, viewerID(c), at.after, at.limit)
 	}
 	return s.replyUsers(c, "blocks", viewerID(c), read)
 }
@@ -44,5 +44,5 @@ func (s *Server) mayLike(c *fiber.Ctx, target models.Target) error {
 	if !viewer(c).Blocked {
 		return nil
 	}
-	return s.store.RefuseBlocked(c.UserContext(), target, viewerID(c))
+	return s.people.RefuseBlocked(c.UserContext(), target, viewerID(c))
 }

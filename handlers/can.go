@@ -52,7 +52,7 @@ func (s *Server) abilitiesOn(c *fiber.Ctx, authors, posts []int64) (abilities, e
 		return a, nil
 	}
 	var err error
-	a.blockers, err = s.store.BlockersAmong(c.UserContext(), a.viewer.UserID, others)
+	a.blockers, err = s.people.BlockersAmong(c.UserContext(), a.viewer.UserID, others)
 	return a, err
 }
 

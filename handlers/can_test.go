@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"likewise/models"
+	"likewise/models/people"
 )
 
 // attempt is a request that an ability is about.
@@ -184,7 +185,7 @@ func (a *api) block(t *testing.T, user, other account) {
 	if user.ID == 0 || other.ID == 0 {
 		return
 	}
-	if err := a.store.Block(t.Context(), user.ID, other.ID); err != nil {
+	if err := people.New(a.store).Block(t.Context(), user.ID, other.ID); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -28,9 +28,9 @@ func otherUser(c *fiber.Ctx) (int64, error) {
 // setFollow returns the handler that makes the viewer follow or unfollow the user in the path. Repeating it changes
 // nothing.
 func (s *Server) setFollow(followed bool) fiber.Handler {
-	change := s.store.Unfollow
+	change := s.people.Unfollow
 	if followed {
-		change = s.store.Follow
+		change = s.people.Follow
 	}
 	return func(c *fiber.Ctx) error {
 		id, err := otherUser(c)
@@ -57,7 +57,7 @@ func (s *Server) listFollowers(c *fiber.Ctx) error {
 		return err
 	}
 	read := func(ctx context.Context, at position) ([]models.ListedUser, *models.ListKey, error) {
-		return s.store.Followers(ctx, viewerID(c), id, at.after, at.limit)
+		return s.people.Followers(ctx, viewerID(c), id, at.after, at.limit)
 	}
 	return s.replyUsers(c, "followers", id, read)
 }
@@ -68,7 +68,7 @@ func (s *Server) listFollowing(c *fiber.Ctx) error {
 		return err
 	}
 	read := func(ctx context.Context, at position) ([]models.ListedUser, *models.ListKey, error) {
-		return s.store.Following(ctx, viewerID(c), id, at.after, at.limit)
+		return s.people.Following(ctx, viewerID(c), id, at.after, at.limit)
 	}
 	return s.replyUsers(c, "following", id, read)
 }

@@ -56,7 +56,7 @@ func (s *Server) readNews(ctx context.Context, targets []models.Target, all map[
 		return nil
 	}
 	settled := s.now().Unix() - 1 // another notification may be read within the second of the mark
-	marks, err := s.store.NewsMarks(ctx, ids)
+	marks, err := s.people.NewsMarks(ctx, ids)
 	if err != nil {
 		return err
 	}
@@ -74,11 +74,11 @@ func (s *Server) readNews(ctx context.Context, targets []models.Target, all map[
 }
 
 func (s *Server) newsOf(ctx context.Context, userID int64) (*live.Counts, error) {
-	unread, err := s.store.UnreadCount(ctx, userID)
+	unread, err := s.people.UnreadCount(ctx, userID)
 	if err != nil {
 		return nil, err
 	}
-	list, _, err := s.store.Notifications(ctx, userID, true, 0, newsItems)
+	list, _, err := s.people.Notifications(ctx, userID, true, 0, newsItems)
 	if err != nil {
 		return nil, err
 	}

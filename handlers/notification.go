@@ -84,7 +84,7 @@ func (s *Server) listNotifications(c *fiber.Ctx) error {
 	return replyList(s, c, listing[models.Notification, notificationJSON]{
 		name: ofUser("notifications:unread="+unread, viewerID(c)),
 		read: func(ctx context.Context, at position) ([]models.Notification, *models.ListKey, error) {
-			return s.store.Notifications(ctx, viewerID(c), unread == "true", at.id(), at.limit)
+			return s.people.Notifications(ctx, viewerID(c), unread == "true", at.id(), at.limit)
 		},
 		key:  (*models.Notification).Key,
 		show: each(s.newNotificationJSON),
@@ -96,7 +96,7 @@ type unreadJSON struct {
 }
 
 func (s *Server) countUnread(c *fiber.Ctx) error {
-	n, err := s.store.UnreadCount(c.UserContext(), viewerID(c))
+	n, err := s.people.UnreadCount(c.UserContext(), viewerID(c))
 	if err != nil {
 		return err
 	}
@@ -127,11 +127,11 @@ func (s *Server) readNotifications(c *fiber.Ctx) error {
 		if err := checkIDs("ids", ids, maxRead, "notifications"); err != nil {
 			return err
 		}
-		err = s.store.ReadNotifications(c.UserContext(), viewerID(c), ids)
+		err = s.people.ReadNotifications(c.UserContext(), viewerID(c), ids)
 	case *upTo < 1:
 		return models.Invalid("up_to", models.BadFormat(models.FormatID, "must be the id of a notification"))
 	default:
-		err = s.store.ReadNotificationsUpTo(c.UserContext(), viewerID(c), *upTo)
+		err = s.people.ReadNotificationsUpTo(c.UserContext(), viewerID(c), *upTo)
 	}
 	if err != nil {
 		return err

@@ -40,6 +40,7 @@ import (
 	"likewise/models/db"
 	"likewise/models/likes"
 	"likewise/models/moderation"
+	"likewise/models/people"
 	"likewise/models/privacy"
 	"likewise/models/reader"
 	"likewise/models/stock"
@@ -111,6 +112,7 @@ type Config struct {
 type Server struct {
 	app         *fiber.App
 	store       *db.DB
+	people      *people.Store
 	content     *content.Store
 	stock       *stock.Store
 	moderation  *moderation.Store
@@ -183,7 +185,7 @@ func New(c Config) (*Server, error) {
 		factor = 0
 	}
 	s := &Server{
-		store: c.Store, content: content.New(c.Store), stock: stock.New(c.Store),
+		store: c.Store, people: people.New(c.Store), content: content.New(c.Store), stock: stock.New(c.Store),
 		moderation: moderation.New(c.Store), privacy: privacy.New(c.Store),
 		reader: reader.New(c.Store), webhooks: webhooks.New(c.Store),
 		likes: likes.New(c.Store), gate: c.Likes, desk: c.Desk, now: c.Now, log: c.Logger, timeout: c.Timeout,

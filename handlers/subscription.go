@@ -45,7 +45,7 @@ func (s *Server) endSubscription(c *fiber.Ctx) error {
 }
 
 func (s *Server) subscribe(c *fiber.Ctx, postID int64, level models.Subscription) error {
-	if err := s.store.SetSubscription(c.UserContext(), viewerID(c), postID, level); err != nil {
+	if err := s.people.SetSubscription(c.UserContext(), viewerID(c), postID, level); err != nil {
 		return err
 	}
 	return c.JSON(subscriptionJSON{present(level.String())})

@@ -12,6 +12,7 @@ import (
 
 	"likewise/counters"
 	"likewise/models"
+	"likewise/models/people"
 	"likewise/workers"
 )
 
@@ -210,7 +211,7 @@ func TestFollowers_areNotifiedInBoundedSteps(t *testing.T) {
 	notified := int64(0)
 	step := func(after int64) models.NewsStep {
 		t.Helper()
-		s, err := a.store.NotifyFollowers(t.Context(), after, 10, passed)
+		s, err := people.New(a.store).NotifyFollowers(t.Context(), after, 10, passed)
 		require.NoError(t, err)
 		notified += s.Notified
 		return s

@@ -165,7 +165,7 @@ func (s *Server) editMe(c *fiber.Ctx) error {
 			return err
 		}
 	}
-	if err := s.store.UpdateProfile(c.UserContext(), user.ID, profile); err != nil {
+	if err := s.people.UpdateProfile(c.UserContext(), user.ID, profile); err != nil {
 		return err
 	}
 	s.sessions.Refresh(sessionHash(c)) // the session holds the name, for new posts and comments

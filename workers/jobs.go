@@ -19,6 +19,7 @@ import (
 	"likewise/models/db"
 	"likewise/models/likes"
 	"likewise/models/moderation"
+	"likewise/models/people"
 	"likewise/models/privacy"
 	"likewise/models/reader"
 	"likewise/models/webhooks"
@@ -357,7 +358,7 @@ const notifyBatch = 500
 func (j *Jobs) notify(ctx context.Context) (string, error) {
 	notified, passed := int64(0), map[int64]bool{}
 	for after, idle := int64(0), true; ; {
-		step, err := j.Store.NotifyFollowers(ctx, after, notifyBatch, passed)
+		step, err := people.New(j.Store).NotifyFollowers(ctx, after, notifyBatch, passed)
 		notified += step.Notified
 		end, limited := ctx.Deadline()
 		if err != nil || step.PostID == 0 && idle || limited && time.Until(end) < textMargin {
@@ -393,7 +394,7 @@ func (j *Jobs) purge(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	notifications, err := inBatches(ctx, j.Store.PurgeNotifications)
+	notifications, err := inBatches(ctx, people.New(j.Store).PurgeNotifications)
 	if err != nil {
 		return "", err
 	}

@@ -15,6 +15,7 @@ import (
 	"likewise/models"
 	"likewise/models/content"
 	"likewise/models/likes"
+	"likewise/models/people"
 	"likewise/models/privacy"
 	"likewise/models/reader"
 )
@@ -272,14 +273,14 @@ func TestVoider_purgesADeletedAccount(t *testing.T) {
 	}
 	p.exec("INSERT INTO follows (user_id, followed_id) SELECT ?, id FROM users WHERE username LIKE 'u%'", bob)
 	p.exec("INSERT INTO follows (user_id, followed_id) SELECT id, ? FROM users WHERE username LIKE 'u%'", bob)
-	_, err := p.store.Follow(ctx, p.author.ID, bob)
+	_, err := people.New(p.store).Follow(ctx, p.author.ID, bob)
 	require.NoError(t, err)
-	require.NoError(t, p.store.Block(ctx, bob, p.author.ID))
+	require.NoError(t, people.New(p.store).Block(ctx, bob, p.author.ID))
 	post := p.post()
 	p.exec("INSERT INTO bookmarks (user_id, post_id) VALUES (?,?)", bob, post.ID)
 	p.exec("INSERT INTO notifications (user_id, kind, post_id) VALUES (?,3,?)", bob, post.ID)
 	require.NoError(t, reader.New(p.store).MarkRead(ctx, bob, post.ID, 0))
-	require.NoError(t, p.store.SetSubscription(ctx, bob, post.ID, models.Following))
+	require.NoError(t, people.New(p.store).SetSubscription(ctx, bob, post.ID, models.Following))
 	_, _, err = reader.New(p.store).SaveDraft(ctx, bob, "post", models.DraftText{Content: "Half"},
 		func(*models.Draft) error { return nil })
 	require.NoError(t, err)

@@ -23,6 +23,7 @@ import (
 	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/moderation"
+	"likewise/models/people"
 	"likewise/models/stock"
 )
 
@@ -240,7 +241,7 @@ func (w *writer) createUsers(ctx context.Context) error {
 		if err := profile.Validate(); err != nil {
 			return fmt.Errorf("profile of %s: %w", u.Name, err)
 		}
-		if err := w.Store.UpdateProfile(ctx, id, profile); err != nil {
+		if err := people.New(w.Store).UpdateProfile(ctx, id, profile); err != nil {
 			return err
 		}
 		if u.Role == "" {
@@ -326,7 +327,7 @@ func (w *writer) moderate(ctx context.Context) error {
 func (w *writer) follow(ctx context.Context) error {
 	for name, followed := range w.Follows {
 		for _, other := range followed {
-			if _, err := w.Store.Follow(ctx, w.users[name].ID, w.users[other].ID); err != nil {
+			if _, err := people.New(w.Store).Follow(ctx, w.users[name].ID, w.users[other].ID); err != nil {
 				return err
 			}
 		}

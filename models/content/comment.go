@@ -8,6 +8,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/people"
 	"likewise/models/search"
 )
 
@@ -68,7 +69,7 @@ func (s *Store) CreateComment(ctx context.Context, author models.Author, postID 
 		}
 		tx.Announce(models.CommentCreated, c.ID)
 		if place.Followed {
-			if err := db.AddThreadNews(tx, c); err != nil {
+			if err := people.AddThreadNews(tx, c); err != nil {
 				return err
 			}
 		}
@@ -76,7 +77,7 @@ func (s *Store) CreateComment(ctx context.Context, author models.Author, postID 
 		if parentID != nil {
 			repliesTo = place.ParentAuthorID
 		}
-		if err := db.NotifyComment(tx, c, repliesTo, text.Mentions); err != nil {
+		if err := people.NotifyComment(tx, c, repliesTo, text.Mentions); err != nil {
 			return err
 		}
 		return db.AddImageUses(tx, db.TargetSubject(models.Target{Kind: models.KindComment, ID: c.ID}),
@@ -131,7 +132,7 @@ func placeFor(tx *db.Tx, writer, postID int64, parentID *int64) (*commentPlace, 
 			(
 				SELECT 1
 				FROM subscriptions q FORCE INDEX (idx_post_level)
-				WHERE q.post_id=p.id AND q.level=` + db.SQLFollowing + `
+				WHERE q.post_id=p.id AND q.level=` + people.SQLFollowing + `
 				LIMIT 1
 			) IS NOT NULL AS followed,
 			EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=p.user_id AND b.blocked_id=?) AS blocked_by_post,
@@ -311,7 +312,7 @@ func (s *Store) UpdateComment(ctx context.Context, editor, id, version int64, te
 		if err := ReplaceComment(tx, c, editor, text.Content); err != nil {
 			return err
 		}
-		return db.NotifyAddedMentions(tx, c, text.Mentions)
+		return people.NotifyAddedMentions(tx, c, text.Mentions)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("update comment %d: %w", id, err)

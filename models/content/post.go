@@ -9,6 +9,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/people"
 	"likewise/models/search"
 )
 
@@ -29,7 +30,7 @@ func (s *Store) CreatePost(ctx context.Context, author models.Author, text model
 		if p.ID, err = insertPost(tx, newPost{author.ID, text, now, now}, tags, derived); err != nil {
 			return err
 		}
-		if err := db.NotifyMentions(tx, author.ID, p.ID, 0, now, text.Mentions, 0); err != nil {
+		if err := people.NotifyMentions(tx, author.ID, p.ID, 0, now, text.Mentions, 0); err != nil {
 			return err
 		}
 		subject := db.TargetSubject(models.Target{Kind: models.KindPost, ID: p.ID})
@@ -176,7 +177,7 @@ func (s *Store) UpdatePost(
 		if err := replacePost(tx, p, editor, text, tags, derived); err != nil {
 			return err
 		}
-		return db.NotifyMentions(tx, p.Author.ID, p.ID, 0, p.UpdatedAt, text.Mentions, 0)
+		return people.NotifyMentions(tx, p.Author.ID, p.ID, 0, p.UpdatedAt, text.Mentions, 0)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("update post %d: %w", id, err)

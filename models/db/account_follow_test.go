@@ -13,6 +13,7 @@ import (
 	"likewise/models"
 	"likewise/models/content"
 	"likewise/models/db"
+	"likewise/models/people"
 	"likewise/models/reader"
 )
 
@@ -133,19 +134,19 @@ func TestPeople_listsReadNoMoreThanTheyShow(t *testing.T) {
 			return len(l), err
 		}, 3 * limit * limit},
 		"followers": {func() (int, error) {
-			l, _, err := store.Followers(ctx, c.reader.ID, c.reader.ID, nil, limit)
+			l, _, err := people.New(store).Followers(ctx, c.reader.ID, c.reader.ID, nil, limit)
 			return len(l), err
 		}, 15 * limit},
 		"following": {func() (int, error) {
-			l, _, err := store.Following(ctx, c.reader.ID, c.reader.ID, nil, limit)
+			l, _, err := people.New(store).Following(ctx, c.reader.ID, c.reader.ID, nil, limit)
 			return len(l), err
 		}, 15 * limit},
 		"following, later": {func() (int, error) {
-			l, _, err := store.Following(ctx, c.reader.ID, c.reader.ID, &models.ListKey{ID: 500}, limit)
+			l, _, err := people.New(store).Following(ctx, c.reader.ID, c.reader.ID, &models.ListKey{ID: 500}, limit)
 			return len(l), err
 		}, 15 * limit},
 		"blocks": {func() (int, error) {
-			l, _, err := store.BlockedUsers(ctx, c.writer.ID, nil, limit)
+			l, _, err := people.New(store).BlockedUsers(ctx, c.writer.ID, nil, limit)
 			return len(l), err
 		}, 15 * limit},
 		"comments": {func() (int, error) {
@@ -197,7 +198,7 @@ func TestFeed_isTheOrderOfAllPosts(t *testing.T) {
 	random := rand.New(rand.NewPCG(4, 2))
 	for i := range 25 {
 		author := newUser(t, store, fmt.Sprint("author", i))
-		_, err := store.Follow(ctx, follower.ID, author.ID)
+		_, err := people.New(store).Follow(ctx, follower.ID, author.ID)
 		require.NoError(t, err)
 		for range random.IntN(8) {
 			_, err := store.Pool().ExecContext(ctx, `

@@ -17,6 +17,7 @@ import (
 	"likewise/models"
 	"likewise/models/content"
 	"likewise/models/db"
+	"likewise/models/people"
 	"likewise/models/privacy"
 	"likewise/models/reader"
 )
@@ -25,7 +26,7 @@ import (
 // milestones.
 func notified(t testing.TB, store *db.DB, user models.Author) string {
 	t.Helper()
-	list, _, err := store.Notifications(context.Background(), user.ID, false, 0, 1000)
+	list, _, err := people.New(store).Notifications(context.Background(), user.ID, false, 0, 1000)
 	require.NoError(t, err)
 	words := make([]string, 0, len(list))
 	for _, n := range slices.Backward(list) {
@@ -99,7 +100,7 @@ func TestNotifications_reachTheUsersConcerned(t *testing.T) {
 	write(t, store, cyd, post, reply, "ada", "bob")
 	assert.Equal(t, "ada: mention, bob: mention, cyd, Dan,", everybody(), "a reply to oneself")
 
-	require.NoError(t, store.Block(t.Context(), dan.ID, cyd.ID))
+	require.NoError(t, people.New(store).Block(t.Context(), dan.ID, cyd.ID))
 	write(t, store, cyd, post, nil, "dan", "bob")
 	assert.Equal(t, "ada: reply, bob: mention, cyd, Dan,", everybody(), "one who blocks the writer")
 	write(t, store, dan, post, nil, "cyd")
@@ -133,7 +134,7 @@ func TestNotifications_areListedAndRead(t *testing.T) {
 	second := write(t, store, cyd, post, nil)
 	third := write(t, store, bob, post, nil)
 	list := func(unread bool, before int64) (ids []int64) {
-		rows, _, err := store.Notifications(t.Context(), ada.ID, unread, before, 10)
+		rows, _, err := people.New(store).Notifications(t.Context(), ada.ID, unread, before, 10)
 		require.NoError(t, err)
 		for _, n := range rows {
 			assert.Equal(t, "A post", n.PostTitle)
@@ -144,28 +145,28 @@ func TestNotifications_areListedAndRead(t *testing.T) {
 		return ids
 	}
 	unread := func() int64 {
-		n, err := store.UnreadCount(t.Context(), ada.ID)
+		n, err := people.New(store).UnreadCount(t.Context(), ada.ID)
 		require.NoError(t, err)
 		return n
 	}
 	assert.Equal(t, []int64{third.ID, second.ID, first.ID}, list(false, 0), "latest first")
 	assert.Equal(t, int64(3), unread())
-	rows, _, err := store.Notifications(t.Context(), ada.ID, false, 0, 10)
+	rows, _, err := people.New(store).Notifications(t.Context(), ada.ID, false, 0, 10)
 	require.NoError(t, err)
 	assert.Equal(t, []int64{second.ID, first.ID}, list(false, rows[0].ID))
 
-	require.NoError(t, store.ReadNotifications(t.Context(), bob.ID, []int64{rows[1].ID}))
+	require.NoError(t, people.New(store).ReadNotifications(t.Context(), bob.ID, []int64{rows[1].ID}))
 	assert.Equal(t, int64(3), unread(), "of another user")
-	require.NoError(t, store.ReadNotifications(t.Context(), ada.ID, []int64{rows[1].ID, rows[1].ID, 99999}))
+	require.NoError(t, people.New(store).ReadNotifications(t.Context(), ada.ID, []int64{rows[1].ID, rows[1].ID, 99999}))
 	assert.Equal(t, []int64{third.ID, first.ID}, list(true, 0))
-	require.NoError(t, store.ReadNotificationsUpTo(t.Context(), ada.ID, rows[1].ID))
+	require.NoError(t, people.New(store).ReadNotificationsUpTo(t.Context(), ada.ID, rows[1].ID))
 	assert.Equal(t, []int64{third.ID}, list(true, 0), "what came later stays unread")
 	assert.Equal(t, []int64{third.ID, second.ID, first.ID}, list(false, 0))
 
-	require.NoError(t, store.Block(t.Context(), ada.ID, bob.ID))
+	require.NoError(t, people.New(store).Block(t.Context(), ada.ID, bob.ID))
 	assert.Equal(t, []int64{second.ID}, list(false, 0), "of somebody blocked since")
 	assert.Zero(t, unread())
-	require.NoError(t, store.Unblock(t.Context(), ada.ID, bob.ID))
+	require.NoError(t, people.New(store).Unblock(t.Context(), ada.ID, bob.ID))
 	require.NoError(t, content.New(store).DeleteComment(t.Context(), third))
 	assert.Equal(t, []int64{second.ID, first.ID}, list(false, 0), "of a deleted comment")
 	assert.Zero(t, unread())
@@ -187,11 +188,11 @@ func TestNotifications_manyAreReadAndCounted(t *testing.T) {
 	_, err := store.Pool().ExecContext(t.Context(), insert)
 	require.NoError(t, err)
 	write(t, store, bob, post, nil)
-	n, err := store.UnreadCount(t.Context(), ada.ID)
+	n, err := people.New(store).UnreadCount(t.Context(), ada.ID)
 	require.NoError(t, err)
 	assert.Equal(t, int64(models.MaxUnread), n)
 	last := count(t, store, "SELECT MAX(id) FROM notifications")
-	require.NoError(t, store.ReadNotificationsUpTo(t.Context(), ada.ID, int64(last)-1))
+	require.NoError(t, people.New(store).ReadNotificationsUpTo(t.Context(), ada.ID, int64(last)-1))
 	assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM notifications WHERE read_at IS NULL"))
 }
 
@@ -208,10 +209,10 @@ func TestPurgeNotifications(t *testing.T) {
 			ada.ID, models.NotifyMilestone, post.ID, i+1, days[0], days[1], days[1])
 		require.NoError(t, err)
 	}
-	n, err := store.PurgeNotifications(t.Context(), 2)
+	n, err := people.New(store).PurgeNotifications(t.Context(), 2)
 	require.NoError(t, err)
 	assert.Equal(t, int64(2), n, "no more than asked for")
-	n, err = store.PurgeNotifications(t.Context(), 100)
+	n, err = people.New(store).PurgeNotifications(t.Context(), 100)
 	require.NoError(t, err)
 	assert.Equal(t, int64(1), n)
 	assert.Equal(t, "1 2 3 7 8", notified(t, store, ada))
@@ -381,15 +382,15 @@ func TestLists_ofAUserReadOnlyTheirPage(t *testing.T) {
 	require.NoError(t, err)
 	for name, list := range map[string]func(before int64) (int, error){
 		"notifications": func(before int64) (int, error) {
-			list, _, err := store.Notifications(t.Context(), ada.ID, false, before, page)
+			list, _, err := people.New(store).Notifications(t.Context(), ada.ID, false, before, page)
 			return len(list), err
 		},
 		"unread": func(before int64) (int, error) {
-			list, _, err := store.Notifications(t.Context(), ada.ID, true, before, page)
+			list, _, err := people.New(store).Notifications(t.Context(), ada.ID, true, before, page)
 			return len(list), err
 		},
 		"unread count": func(int64) (int, error) {
-			n, err := store.UnreadCount(t.Context(), ada.ID)
+			n, err := people.New(store).UnreadCount(t.Context(), ada.ID)
 			return int(n) / (models.MaxUnread / page), err
 		},
 		"bookmarks": func(before int64) (int, error) {

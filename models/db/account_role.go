@@ -92,7 +92,7 @@ func roleChanged(
 		if ended, err = EndSessions(tx, user.ID, Conditions{}); err != nil {
 			return nil, err
 		}
-	} else if err = sessionsChanged(tx, user.ID); err != nil {
+	} else if err = SessionsChanged(tx, user.ID); err != nil {
 		return nil, err
 	}
 	change := SecurityEvent{Kind: eventRole, UserID: user.ID, Detail: user.Role.String() + " to " + role.String()}

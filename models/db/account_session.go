@@ -292,7 +292,7 @@ func EndSessions(tx *Tx, userID int64, which Conditions) ([][32]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ended, sessionsChanged(tx, userID)
+	return ended, SessionsChanged(tx, userID)
 }
 
 // deleteSessions deletes sessions through the primary key, as DeleteSession does.
@@ -325,7 +325,7 @@ func (s *DB) DeleteSession(ctx context.Context, hash [32]byte) error {
 		if err := tx.Exec(remove, HexOf(hash)).Error; err != nil {
 			return err
 		}
-		if err := sessionsChanged(tx, userID); err != nil {
+		if err := SessionsChanged(tx, userID); err != nil {
 			return err
 		}
 		return LogSecurity(tx, SecurityEvent{Kind: eventLogout, UserID: userID})

@@ -14,8 +14,8 @@ import (
 // left that it would still trust.
 const sessionChangeLife = 6 * models.SessionStale
 
-// sessionsChanged makes all processes read the sessions of a user again, once the transaction is committed.
-func sessionsChanged(tx *Tx, userID int64) error {
+// SessionsChanged makes all processes read the sessions of a user again, once the transaction is committed.
+func SessionsChanged(tx *Tx, userID int64) error {
 	const insert = `
 		INSERT INTO session_changes (user_id)
 		VALUES (?)`

@@ -17,6 +17,7 @@ import (
 	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
+	"likewise/models/people"
 )
 
 // claimLog applies events of the drops of one post as runs of their shards. The last event of a run is at position seq.
@@ -107,7 +108,7 @@ func (l claimLog) claimed(dropID int64) int {
 
 func (l claimLog) notified(user int64) []string {
 	l.t.Helper()
-	list, _, err := l.store.Notifications(context.Background(), user, false, 0, 50)
+	list, _, err := people.New(l.store).Notifications(context.Background(), user, false, 0, 50)
 	require.NoError(l.t, err)
 	var got []string
 	for _, n := range list {

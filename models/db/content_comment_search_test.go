@@ -11,6 +11,7 @@ import (
 	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/moderation"
+	"likewise/models/people"
 	"likewise/models/search"
 )
 
@@ -72,9 +73,9 @@ func TestFindComments_findsWhatIsShown(t *testing.T) {
 	assert.Empty(t, found(0, "qubit nowhere"))
 	assert.Empty(t, found(0, "post"), "only its post has the word")
 
-	require.NoError(t, store.Block(t.Context(), ada.ID, bob.ID))
+	require.NoError(t, people.New(store).Block(t.Context(), ada.ID, bob.ID))
 	assert.Equal(t, []int64{long.ID}, found(ada.ID, "qubit"))
-	require.NoError(t, store.Block(t.Context(), mod.ID, ada.ID))
+	require.NoError(t, people.New(store).Block(t.Context(), mod.ID, ada.ID))
 	assert.Empty(t, found(mod.ID, "qubit"), "the author of the post is blocked")
 
 	edited, err := content.New(store).UpdateComment(t.Context(), ada.ID, long.ID, long.Version,

@@ -13,6 +13,7 @@ import (
 	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
+	"likewise/models/people"
 )
 
 // oldPosts is the size of a site of old posts, all by one author, with one tag and with the same ten words.
@@ -155,7 +156,7 @@ func TestListPosts_boundWhatIsPassedOver(t *testing.T) {
 	store := openWith(t, db.Options{MaxConns: 1})
 	const posts, maxExamined = 30_000, 20_000
 	ada, bob, dan := newUser(t, store, "ada"), newUser(t, store, "bob"), newUser(t, store, "dan")
-	require.NoError(t, store.Block(t.Context(), bob.ID, ada.ID))
+	require.NoError(t, people.New(store).Block(t.Context(), bob.ID, ada.ID))
 	exec(t, store, `
 INSERT INTO posts (id, user_id, title, content, likes_count, created_at, hot_score, active_at, terms_version)
 WITH digits AS (SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4

@@ -11,6 +11,7 @@ import (
 	"likewise/models"
 	"likewise/models/content"
 	"likewise/models/db"
+	"likewise/models/people"
 	"likewise/models/reader"
 )
 
@@ -60,7 +61,7 @@ func TestViewpoints_areThoseOfEachUser(t *testing.T) {
 		var view models.Viewpoint
 		switch i % 5 {
 		case 0:
-			require.NoError(t, store.Block(t.Context(), u.ID, ada.ID))
+			require.NoError(t, people.New(store).Block(t.Context(), u.ID, ada.ID))
 			view.Blocks = true
 		case 1:
 			require.NoError(t, reader.New(store).SetBookmark(t.Context(), u.ID, post.ID, true))
@@ -69,7 +70,7 @@ func TestViewpoints_areThoseOfEachUser(t *testing.T) {
 			require.NoError(t, reader.New(store).MarkRead(t.Context(), u.ID, post.ID, 0))
 			view.Standings = true
 		case 3:
-			require.NoError(t, store.SetSubscription(t.Context(), u.ID, post.ID, models.Muted))
+			require.NoError(t, people.New(store).SetSubscription(t.Context(), u.ID, post.ID, models.Muted))
 			view.Standings = true
 		}
 		want[u.ID] = view

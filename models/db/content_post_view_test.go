@@ -11,6 +11,7 @@ import (
 	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/moderation"
+	"likewise/models/people"
 )
 
 func TestLastCommenter_isTheAuthorOfTheLatestVisibleComment(t *testing.T) {
@@ -41,7 +42,7 @@ func TestLastCommenter_isTheAuthorOfTheLatestVisibleComment(t *testing.T) {
 	now = now.Add(time.Minute)
 	latest := newComment(t, store, cy, post, first)
 	assert.Equal(t, "cy", seen(none))
-	require.NoError(t, store.Block(t.Context(), bob.ID, cy.ID))
+	require.NoError(t, people.New(store).Block(t.Context(), bob.ID, cy.ID))
 	assert.Empty(t, seen(bob))
 	assert.Equal(t, "cy", seen(ada))
 	target := models.Target{Kind: models.KindComment, ID: latest.ID}

@@ -15,6 +15,7 @@ import (
 	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/moderation"
+	"likewise/models/people"
 )
 
 func TestReports_areOnePerUserAndTargetAndResolvedOnce(t *testing.T) {
@@ -116,12 +117,12 @@ func TestReports_areOnePerUserAndTargetAndResolvedOnce(t *testing.T) {
 	require.Error(t, must1(content.New(store).PostByID(ctx, 0, p.ID)), "it is removed")
 	assert.Len(t, must(moderation.New(store).ReportCases(ctx, models.CasesResolved, 0, 10)), 1)
 	for _, r := range reporters {
-		told, _, err := store.Notifications(ctx, r.ID, false, 0, 10)
+		told, _, err := people.New(store).Notifications(ctx, r.ID, false, 0, 10)
 		require.NoError(t, err)
 		require.Len(t, told, 1)
 		assert.Equal(t, models.NotifyReport, told[0].Kind)
 		assert.Equal(t, models.OutcomeRemoved, told[0].Outcome)
-		assert.Equal(t, int64(1), must(store.UnreadCount(ctx, r.ID)))
+		assert.Equal(t, int64(1), must(people.New(store).UnreadCount(ctx, r.ID)))
 		mine := must(moderation.New(store).ReportsBy(ctx, r.ID, 0, 10))
 		require.Len(t, mine, 1)
 		assert.Equal(t, told[0].ReportID, mine[0].ID)

@@ -18,6 +18,7 @@ import (
 	"likewise/models/db"
 	"likewise/models/likes"
 	"likewise/models/moderation"
+	"likewise/models/people"
 	"likewise/models/privacy"
 	"likewise/models/reader"
 )
@@ -374,21 +375,21 @@ func TestWriters_queue(t *testing.T) {
 		run(t, rounds(12),
 			func(random *rand.Rand) error {
 				a, b := two(random)
-				_, err := store.Follow(t.Context(), a, b)
+				_, err := people.New(store).Follow(t.Context(), a, b)
 				return err
 			},
 			func(random *rand.Rand) error {
 				a, b := two(random)
-				_, err := store.Unfollow(t.Context(), a, b)
+				_, err := people.New(store).Unfollow(t.Context(), a, b)
 				return err
 			},
 			func(random *rand.Rand) error {
 				a, b := two(random)
-				return store.Block(t.Context(), a, b)
+				return people.New(store).Block(t.Context(), a, b)
 			},
 			func(random *rand.Rand) error {
 				a, b := two(random)
-				return store.Unblock(t.Context(), a, b)
+				return people.New(store).Unblock(t.Context(), a, b)
 			},
 			func(random *rand.Rand) error {
 				a, _ := two(random)
@@ -403,10 +404,10 @@ func TestWriters_queue(t *testing.T) {
 				if err := store.CreateUser(t.Context(), u); err != nil {
 					return err
 				}
-				if _, err := store.Follow(t.Context(), u.ID, a); err != nil {
+				if _, err := people.New(store).Follow(t.Context(), u.ID, a); err != nil {
 					return err
 				}
-				if _, err := store.Follow(
+				if _, err := people.New(store).Follow(
 					t.Context(),
 					b,
 					u.ID,
@@ -414,7 +415,7 @@ func TestWriters_queue(t *testing.T) {
 					models.ErrorCode(err) != models.CodeForbidden {
 					return err
 				}
-				if err := store.Block(t.Context(), b, u.ID); err != nil {
+				if err := people.New(store).Block(t.Context(), b, u.ID); err != nil {
 					return err
 				}
 				if _, err := privacy.New(store).DeleteUser(t.Context(), u.ID, u.PasswordHash); err != nil {
@@ -425,7 +426,7 @@ func TestWriters_queue(t *testing.T) {
 			},
 			func(random *rand.Rand) error {
 				a, _ := two(random)
-				return store.UpdateProfile(t.Context(), a, models.Profile{Bio: fmt.Sprint(random.Int64())})
+				return people.New(store).UpdateProfile(t.Context(), a, models.Profile{Bio: fmt.Sprint(random.Int64())})
 			})
 		assert.Zero(t, count(t, store, `
 			SELECT COUNT(*)
@@ -514,11 +515,11 @@ func TestWriters_queue(t *testing.T) {
 		}
 		run(t, rounds(12), comment, comment,
 			func(random *rand.Rand) error {
-				return store.ReadNotificationsUpTo(t.Context(), users[2+random.IntN(3)].ID, last())
+				return people.New(store).ReadNotificationsUpTo(t.Context(), users[2+random.IntN(3)].ID, last())
 			},
 			func(random *rand.Rand) error {
 				id := last()
-				return store.ReadNotifications(
+				return people.New(store).ReadNotifications(
 					t.Context(),
 					users[2+random.IntN(3)].ID,
 					[]int64{id, max(1, id-3), max(1, id-6)},
@@ -526,7 +527,7 @@ func TestWriters_queue(t *testing.T) {
 			},
 			func(*rand.Rand) error {
 				exec(t, store, "UPDATE notifications SET read_at='2020-01-01' WHERE id=?", max(1, last()-20))
-				_, err := store.PurgeNotifications(t.Context(), 100)
+				_, err := people.New(store).PurgeNotifications(t.Context(), 100)
 				return err
 			})
 	})
@@ -550,21 +551,21 @@ func TestWriters_queue(t *testing.T) {
 			},
 			func(random *rand.Rand) error {
 				a, p := some(random)
-				return store.SetSubscription(t.Context(), a.ID, p, models.Subscription(random.IntN(3)))
+				return people.New(store).SetSubscription(t.Context(), a.ID, p, models.Subscription(random.IntN(3)))
 			},
 			func(random *rand.Rand) error {
 				_, p := some(random)
-				_, err := store.NotifyFollowers(t.Context(), p-1, 1+random.IntN(2), nil)
+				_, err := people.New(store).NotifyFollowers(t.Context(), p-1, 1+random.IntN(2), nil)
 				return err
 			},
 			func(random *rand.Rand) error {
 				_, p := some(random)
-				_, err := store.NotifyFollowers(t.Context(), p-1, 10, nil)
+				_, err := people.New(store).NotifyFollowers(t.Context(), p-1, 10, nil)
 				return err
 			},
 			func(random *rand.Rand) error {
 				a, _ := some(random)
-				return store.ReadNotificationsUpTo(t.Context(), a.ID, 1<<40)
+				return people.New(store).ReadNotificationsUpTo(t.Context(), a.ID, 1<<40)
 			},
 			func(random *rand.Rand) error {
 				a, _ := some(random)
@@ -801,13 +802,13 @@ func TestWriters_queue(t *testing.T) {
 				return moderation.New(store).DismissRing(t.Context(), users[1].ID, latest(), "why")
 			},
 			func(*rand.Rand) error {
-				_, err := store.Follow(t.Context(), users[3].ID, users[7].ID)
+				_, err := people.New(store).Follow(t.Context(), users[3].ID, users[7].ID)
 				return err
 			},
-			func(*rand.Rand) error { return store.Block(t.Context(), users[7].ID, users[3].ID) },
-			func(*rand.Rand) error { return store.Unblock(t.Context(), users[7].ID, users[3].ID) },
+			func(*rand.Rand) error { return people.New(store).Block(t.Context(), users[7].ID, users[3].ID) },
+			func(*rand.Rand) error { return people.New(store).Unblock(t.Context(), users[7].ID, users[3].ID) },
 			func(*rand.Rand) error {
-				_, err := store.Follow(t.Context(), users[4].ID, users[7].ID)
+				_, err := people.New(store).Follow(t.Context(), users[4].ID, users[7].ID)
 				return err
 			})
 	})

@@ -11,6 +11,7 @@ import (
 	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
+	"likewise/models/people"
 	"likewise/models/reader"
 )
 
@@ -159,15 +160,15 @@ func TestLists_boundSkippedRows(t *testing.T) {
 			return keys(rows, key), rest, err
 		},
 		"followers": func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error) {
-			rows, rest, err := store.Followers(ctx, 0, ada.ID, after, limit)
+			rows, rest, err := people.New(store).Followers(ctx, 0, ada.ID, after, limit)
 			return keys(rows, (*models.ListedUser).Key), rest, err
 		},
 		"following": func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error) {
-			rows, rest, err := store.Following(ctx, 0, ada.ID, after, limit)
+			rows, rest, err := people.New(store).Following(ctx, 0, ada.ID, after, limit)
 			return keys(rows, (*models.ListedUser).Key), rest, err
 		},
 		"blocks": func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error) {
-			rows, rest, err := store.BlockedUsers(ctx, cy.ID, after, limit)
+			rows, rest, err := people.New(store).BlockedUsers(ctx, cy.ID, after, limit)
 			return keys(rows, (*models.ListedUser).Key), rest, err
 		},
 		"likers": func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error) {
@@ -176,11 +177,11 @@ func TestLists_boundSkippedRows(t *testing.T) {
 			return keys(rows, func(l *models.Liker) models.ListKey { return models.ListKey{ID: l.RowID} }), rest, err
 		},
 		"notifications": func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error) {
-			rows, rest, err := store.Notifications(ctx, ada.ID, false, before(after), limit)
+			rows, rest, err := people.New(store).Notifications(ctx, ada.ID, false, before(after), limit)
 			return keys(rows, (*models.Notification).Key), rest, err
 		},
 		"unread": func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error) {
-			rows, rest, err := store.Notifications(ctx, ada.ID, true, before(after), limit)
+			rows, rest, err := people.New(store).Notifications(ctx, ada.ID, true, before(after), limit)
 			return keys(rows, (*models.Notification).Key), rest, err
 		},
 	} {
@@ -226,7 +227,7 @@ func TestLists_boundSkippedRows(t *testing.T) {
 		}
 	}
 	n := entriesRead(t, store, func() {
-		unread, err := store.UnreadCount(ctx, ada.ID)
+		unread, err := people.New(store).UnreadCount(ctx, ada.ID)
 		require.NoError(t, err)
 		assert.EqualValues(t, 1, unread, "of the latest 5,000")
 	})
@@ -247,7 +248,7 @@ func TestListComments_boundSkippedRows(t *testing.T) {
 	t.Parallel()
 	store := openWith(t, db.Options{MaxConns: 1})
 	ada, bob, cy := newUser(t, store, "ada"), newUser(t, store, "bob"), newUser(t, store, "cy")
-	require.NoError(t, store.Block(t.Context(), bob.ID, cy.ID))
+	require.NoError(t, people.New(store).Block(t.Context(), bob.ID, cy.ID))
 	post := newPost(t, store, ada)
 	// On each of two levels. The first comment, the one in the middle and the last one are visible.
 	const comments, middle = 9_999, 5_000

@@ -24,6 +24,7 @@ import (
 	"likewise/models/db"
 	"likewise/models/likes"
 	"likewise/models/moderation"
+	"likewise/models/people"
 	"likewise/models/privacy"
 	"likewise/models/reader"
 	"likewise/models/stock"
@@ -119,7 +120,8 @@ type planned struct {
 
 // storesOf returns the stores of the packages of models.
 func storesOf(s *db.DB) []any {
-	return []any{s, content.New(s), stock.New(s), likes.New(s), reader.New(s), moderation.New(s), webhooks.New(s),
+	return []any{s, people.New(s), content.New(s), stock.New(s), likes.New(s), reader.New(s), moderation.New(s),
+		webhooks.New(s),
 		privacy.New(s)}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/people"
 )
 
 // milestones returns the milestones in (above, upTo]: the powers of ten.
@@ -79,8 +80,8 @@ func notifyMilestone(tx *db.Tx, kind models.TargetKind, milestone int64, ids []i
 		SELECT t.user_id,?,` + about + `,?,?
 		FROM ` + db.TargetTables[kind].FromOpen + `
 		JOIN users u ON u.id=t.user_id AND u.deleted_at IS NULL
-		WHERE t.id IN (` + db.JoinIDs(ids) + `) AND t.status=? AND ` + db.NotMuted("t.user_id", post) +
-		db.NotificationOnce
+		WHERE t.id IN (` + db.JoinIDs(ids) + `) AND t.status=? AND ` + people.NotMuted("t.user_id", post) +
+		people.NotificationOnce
 	if err := tx.Exec(insert, models.NotifyMilestone, milestone, models.WholeSeconds(at),
 		models.StatusNormal).Error; err != nil {
 		return fmt.Errorf("write milestones of %ss: %w", kind, err)

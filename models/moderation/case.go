@@ -13,6 +13,7 @@ import (
 	"likewise/models"
 	"likewise/models/content"
 	"likewise/models/db"
+	"likewise/models/people"
 )
 
 // caseSize is the size of the texts of a case, in bytes.
@@ -365,7 +366,7 @@ func (s *Store) ResolveReport(ctx context.Context, actor, id int64, r models.Ver
 			return err
 		}
 		tx.Announce(models.ReportDecided, id)
-		if err := db.NotifyReporters(tx, id, now); err != nil {
+		if err := people.NotifyReporters(tx, id, now); err != nil {
 			return err
 		}
 		return db.LogModeration(tx, db.ModerationAct{

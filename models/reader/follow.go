@@ -8,6 +8,7 @@ import (
 	"likewise/models"
 	"likewise/models/content"
 	"likewise/models/db"
+	"likewise/models/people"
 )
 
 // Feed lists the posts of the users whom the user follows, latest first: at most limit after the key (nil for the first
@@ -21,13 +22,13 @@ func (s *Store) Feed(
 	ctx context.Context, userID int64, view content.PostView, after *models.ListKey, limit int,
 ) ([]models.Post, error) {
 	for try := 1; ; try++ {
-		authors, err := s.FeedAuthors(ctx, userID, after, limit)
+		authors, err := people.New(s.DB).FeedAuthors(ctx, userID, after, limit)
 		if err != nil || len(authors) == 0 {
 			return nil, err
 		}
 		posts, left, err := s.newestOf(ctx, userID, view, authors, after, limit)
 		// A full set of authors makes a full page, unless some of their posts were deleted in between.
-		if err != nil || left < 0 || len(posts) == limit || len(authors) < limit || try == db.FeedTries {
+		if err != nil || left < 0 || len(posts) == limit || len(authors) < limit || try == people.FeedTries {
 			return posts, err
 		}
 	}

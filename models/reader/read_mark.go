@@ -9,6 +9,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/people"
 )
 
 // MarkRead marks the comments on a post as read by a user, up to this one; 0 means the latest. A mark only moves
@@ -57,7 +58,7 @@ func (s *Store) MarkRead(ctx context.Context, userID, postID, upTo int64) error 
 		if err := tx.Exec(upsert, userID, postID, upTo, now).Error; err != nil {
 			return err
 		}
-		return db.ReadThreadNews(tx, userID, postID, upTo, now)
+		return people.ReadThreadNews(tx, userID, postID, upTo, now)
 	})
 	if err != nil {
 		return fmt.Errorf("mark post %d as read by user %d: %w", postID, userID, err)

@@ -10,6 +10,7 @@ import (
 	"likewise/models"
 	"likewise/models/content"
 	"likewise/models/db"
+	"likewise/models/people"
 )
 
 // maxNews bounds the posts with later comments that are examined for a page of UnreadPosts.
@@ -108,8 +109,8 @@ func (s *Store) postsWithNews(
 	}
 	visible := func(where db.Conditions, limit int) *gorm.DB {
 		where.Add(db.NotBlocked("p.user_id"), userID)
-		where.Add("COALESCE(q.level, " + db.Literal(models.NotSubscribed) + ")<>" + db.SQLMuted)
-		where.Add("(m.post_id IS NOT NULL OR q.level=" + db.SQLFollowing + ")")
+		where.Add("COALESCE(q.level, " + db.Literal(models.NotSubscribed) + ")<>" + people.SQLMuted)
+		where.Add("(m.post_id IS NOT NULL OR q.level=" + people.SQLFollowing + ")")
 		query := `
 		SELECT ` + content.ViewSummary.Columns() + `, o.read_to, o.fresh
 		FROM (

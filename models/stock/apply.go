@@ -11,6 +11,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/people"
 )
 
 // dropUser is the primary key of a claim.
@@ -314,7 +315,7 @@ func (b *claimBatch) write(tx *db.Tx) error {
 	}
 	tx.Announce(models.ClaimConfirmed, byState[models.StateConfirmed]...)
 	tx.Announce(models.ClaimRejected, byState[models.StateRejected]...)
-	return db.NotifyClaims(tx, notified, b.now)
+	return people.NotifyClaims(tx, notified, b.now)
 }
 
 // writeClaims writes rows of claims, new ones and those that exist.

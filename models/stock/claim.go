@@ -9,6 +9,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/people"
 )
 
 // claimColumns are the columns of a Claim.
@@ -126,7 +127,7 @@ func (s *Store) ConfirmClaim(ctx context.Context, userID, id int64) (*models.Cla
 		if confirmed.RowsAffected == 1 {
 			c.State, c.ConfirmedAt = models.StateConfirmed, &now
 			tx.Announce(models.ClaimConfirmed, id)
-			return db.NotifyClaims(tx, []int64{id}, now)
+			return people.NotifyClaims(tx, []int64{id}, now)
 		}
 		c = models.Claim{} // as it is after any transaction that the UPDATE waited for
 		if err := tx.Raw(find, id, userID).Scan(&c).Error; err != nil {
@@ -267,7 +268,7 @@ func (s *Store) warnClaims(ctx context.Context, dropID int64, users []int64, now
 			FROM claims c FORCE INDEX (idx_id)
 			JOIN drops d ON d.id=c.drop_id
 			JOIN users u ON u.id=c.user_id AND u.deleted_at IS NULL
-			WHERE c.id IN (` + db.JoinIDs(ids) + `)` + db.NotificationOnce
+			WHERE c.id IN (` + db.JoinIDs(ids) + `)` + people.NotificationOnce
 		return tx.Exec(notify, models.NotifyExpiring, models.WholeSeconds(now)).Error
 	})
 	return n, err

@@ -7,6 +7,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/people"
 )
 
 // The conditions that a drop has begun, and that it has neither ended nor been closed. Each placeholder takes the time.
@@ -77,7 +78,7 @@ func (s *Store) ClaimDirect(ctx context.Context, dropID, userID, id int64) (c *m
 			return nil
 		}
 		tx.Announce(models.ClaimConfirmed, id)
-		return db.NotifyClaims(tx, []int64{id}, now)
+		return people.NotifyClaims(tx, []int64{id}, now)
 	})
 	if err != nil {
 		return nil, false, fmt.Errorf("claim drop %d: %w", dropID, err)

@@ -1,26 +1,27 @@
-package db
+package people
 
 import (
 	"context"
 	"fmt"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // UpdateProfile replaces the profile of a user. Of two concurrent updates, the later one stays.
-func (s *DB) UpdateProfile(ctx context.Context, userID int64, p models.Profile) error {
+func (s *Store) UpdateProfile(ctx context.Context, userID int64, p models.Profile) error {
 	const update = `
 		UPDATE users
 		SET display_name=NULLIF(?,''), bio=?, avatar_url=NULLIF(?,'')
 		WHERE id=? AND deleted_at IS NULL`
-	err := s.Transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
 		if err := tx.Exec(update, p.DisplayName, p.Bio, p.AvatarURL, userID).Error; err != nil {
 			return err
 		}
-		if err := SetImageUses(tx, UserSubject(userID), []int64{userID}, p.AvatarURL); err != nil {
+		if err := db.SetImageUses(tx, db.UserSubject(userID), []int64{userID}, p.AvatarURL); err != nil {
 			return err
 		}
-		return sessionsChanged(tx, userID) // which hold the name
+		return db.SessionsChanged(tx, userID) // which hold the name
 	})
 	if err != nil {
 		return fmt.Errorf("update profile of user %d: %w", userID, err)

@@ -1,4 +1,4 @@
-package db
+package people
 
 import (
 	"context"
@@ -9,19 +9,20 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // blocksNot returns the condition that the user in one column does not block the user in another.
 func blocksNot(user, other string) string {
-	return strings.Replace(NotBlocked(other), "?", user, 1)
+	return strings.Replace(db.NotBlocked(other), "?", user, 1)
 }
 
 // RefuseBlocked returns CodeForbidden if the target's author has blocked the user. A target that does not exist has no
 // author and causes no error.
-func (s *DB) RefuseBlocked(ctx context.Context, target models.Target, userID int64) error {
+func (s *Store) RefuseBlocked(ctx context.Context, target models.Target, userID int64) error {
 	query := `
 		SELECT COUNT(*)
-		FROM ` + TargetTables[target.Kind].Targets + ` t
+		FROM ` + db.TargetTables[target.Kind].Targets + ` t
 		JOIN blocks b ON b.user_id=t.user_id AND b.blocked_id=?
 		WHERE t.id=?`
 	if target.Kind == models.KindDrop {
@@ -43,14 +44,14 @@ func (s *DB) RefuseBlocked(ctx context.Context, target models.Target, userID int
 }
 
 // BlockersAmong returns which of these users block the viewer.
-func (s *DB) BlockersAmong(ctx context.Context, viewer int64, users []int64) (map[int64]bool, error) {
+func (s *Store) BlockersAmong(ctx context.Context, viewer int64, users []int64) (map[int64]bool, error) {
 	if len(users) == 0 {
 		return nil, nil
 	}
 	query := `
 		SELECT user_id
 		FROM blocks FORCE INDEX (PRIMARY)
-		WHERE user_id IN (` + JoinIDs(users) + `) AND blocked_id=?`
+		WHERE user_id IN (` + db.JoinIDs(users) + `) AND blocked_id=?`
 	var ids []int64
 	if err := s.Read(ctx).Raw(query, viewer).Scan(&ids).Error; err != nil {
 		return nil, fmt.Errorf("read who blocks user %d: %w", viewer, err)
@@ -64,11 +65,11 @@ func (s *DB) BlockersAmong(ctx context.Context, viewer int64, users []int64) (ma
 
 // lockPair locks two accounts, the lower id first, so that changes between two users take place one after another.
 // CodeNotFound: the other account does not exist or was deleted. CodeUnauthorized: the user's account was deleted.
-func lockPair(tx *Tx, userID, other int64) error {
+func lockPair(tx *db.Tx, userID, other int64) error {
 	query := `
 		SELECT id
 		FROM users FORCE INDEX (PRIMARY)
-		WHERE id IN (` + JoinIDs([]int64{userID, other}) + `) AND deleted_at IS NULL
+		WHERE id IN (` + db.JoinIDs([]int64{userID, other}) + `) AND deleted_at IS NULL
 		ORDER BY id
 		FOR UPDATE`
 	var locked []int64
@@ -79,7 +80,7 @@ func lockPair(tx *Tx, userID, other int64) error {
 	case !slices.Contains(locked, userID):
 		return models.Errorf(models.CodeUnauthorized, "The account was deleted.")
 	case !slices.Contains(locked, other):
-		return ErrNoUser()
+		return db.ErrNoUser()
 	}
 	return nil
 }
@@ -87,7 +88,7 @@ func lockPair(tx *Tx, userID, other int64) error {
 // Block hides the content of other from the user, and keeps other from replying to and liking the user's content. It
 // ends follows between the two in the same transaction. Blocking twice changes nothing. CodeNotFound: the other user
 // does not exist. CodeForbidden: the two are the same.
-func (s *DB) Block(ctx context.Context, userID, other int64) error {
+func (s *Store) Block(ctx context.Context, userID, other int64) error {
 	if userID == other {
 		return models.Errorf(models.CodeForbidden, "You cannot block yourself.")
 	}
@@ -95,7 +96,7 @@ func (s *DB) Block(ctx context.Context, userID, other int64) error {
 		INSERT INTO blocks (user_id, blocked_id, created_at)
 		VALUES (?,?,?)
 		ON DUPLICATE KEY UPDATE user_id=user_id`
-	err := s.Transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
 		if err := lockPair(tx, userID, other); err != nil {
 			return err
 		}
@@ -104,7 +105,7 @@ func (s *DB) Block(ctx context.Context, userID, other int64) error {
 			return inserted.Error
 		}
 		if inserted.RowsAffected > 0 {
-			if err := sessionsChanged(tx, other); err != nil { // Session.Blocked
+			if err := db.SessionsChanged(tx, other); err != nil { // Session.Blocked
 				return err
 			}
 		}
@@ -120,7 +121,7 @@ func (s *DB) Block(ctx context.Context, userID, other int64) error {
 }
 
 // Unblock ends a block. Without a block it changes nothing.
-func (s *DB) Unblock(ctx context.Context, userID, other int64) error {
+func (s *Store) Unblock(ctx context.Context, userID, other int64) error {
 	const remove = `
 		DELETE FROM blocks
 		WHERE user_id=? AND blocked_id=?`
@@ -132,18 +133,18 @@ func (s *DB) Unblock(ctx context.Context, userID, other int64) error {
 
 // BlockedUsers lists the users whom the user blocks and who are not deleted, latest first: at most limit after the key
 // (nil for the first page). If skipped users make the page short, rest is where the list continues; nil at its end.
-func (s *DB) BlockedUsers(
+func (s *Store) BlockedUsers(
 	ctx context.Context, userID int64, after *models.ListKey, limit int,
 ) (list []models.ListedUser, rest *models.ListKey, err error) {
-	blocks := Trail{
+	blocks := db.Trail{
 		From:  "blocks b FORCE INDEX (idx_user_created)",
-		Where: Matching("b.user_id=?", userID),
+		Where: db.Matching("b.user_id=?", userID),
 		Time:  "b.created_at",
 		ID:    "b.blocked_id",
 	}
-	visible := func(where Conditions, limit int) *gorm.DB {
+	visible := func(where db.Conditions, limit int) *gorm.DB {
 		query := `
-			SELECT ` + AuthorColumns + `, b.created_at AS since, b.blocked_id AS list_order
+			SELECT ` + db.AuthorColumns + `, b.created_at AS since, b.blocked_id AS list_order
 			FROM ` + blocks.From + `
 			STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=b.blocked_id AND u.deleted_at IS NULL
 			` + where.Clause() + `
@@ -151,7 +152,7 @@ func (s *DB) BlockedUsers(
 			LIMIT ?`
 		return s.Read(ctx).Raw(query, append(where.Args, limit)...)
 	}
-	list, rest, err = Sift(ctx, s, blocks, after, limit, visible, NoContent[models.ListedUser])
+	list, rest, err = db.Sift(ctx, s.DB, blocks, after, limit, visible, db.NoContent[models.ListedUser])
 	if err != nil {
 		return nil, nil, fmt.Errorf("list blocks of user %d: %w", userID, err)
 	}

@@ -1,4 +1,4 @@
-package db
+package people
 
 import (
 	"context"
@@ -9,12 +9,13 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // outcomes are, as a list of SQL, the kinds that a user always sees, whatever becomes of the content: those of reports
 // and claims.
-var outcomes = "(" + Literal(models.NotifyReport) + "," + Literal(models.NotifyConfirmed) + "," +
-	Literal(models.NotifyRejected) + "," + Literal(models.NotifyExpiring) + ")"
+var outcomes = "(" + db.Literal(models.NotifyReport) + "," + db.Literal(models.NotifyConfirmed) + "," +
+	db.Literal(models.NotifyRejected) + "," + db.Literal(models.NotifyExpiring) + ")"
 
 // NotificationOnce ends an INSERT of notifications: one that exists stays as it is.
 const NotificationOnce = `
@@ -22,11 +23,11 @@ const NotificationOnce = `
 
 // NotifyComment notifies the users whom a new comment concerns: repliesTo, the author of its post or parent, and the
 // users with these names.
-func NotifyComment(tx *Tx, c *models.Comment, repliesTo int64, names []string) error {
+func NotifyComment(tx *db.Tx, c *models.Comment, repliesTo int64, names []string) error {
 	if repliesTo != c.Author.ID {
 		n := models.Notification{Kind: models.NotifyReply, Actor: c.Author, PostID: c.PostID, CommentID: c.ID,
 			CreatedAt: c.CreatedAt}
-		if err := notify(tx, n, Matching("u.id=?", repliesTo)); err != nil {
+		if err := notify(tx, n, db.Matching("u.id=?", repliesTo)); err != nil {
 			return err
 		}
 	}
@@ -35,7 +36,7 @@ func NotifyComment(tx *Tx, c *models.Comment, repliesTo int64, names []string) e
 
 // NotifyAddedMentions notifies the users with these names, which an edit has added to a comment. The author of its post
 // or parent knows it already.
-func NotifyAddedMentions(tx *Tx, c *models.Comment, names []string) error {
+func NotifyAddedMentions(tx *db.Tx, c *models.Comment, names []string) error {
 	if len(names) == 0 {
 		return nil
 	}
@@ -54,7 +55,7 @@ func NotifyAddedMentions(tx *Tx, c *models.Comment, names []string) error {
 // NotifyMentions notifies the users with these names, except the actor and notified, the user who was notified of the
 // same text as a reply (0 for none).
 func NotifyMentions(
-	tx *Tx, actor, postID, commentID int64, at time.Time, names []string, notified int64,
+	tx *db.Tx, actor, postID, commentID int64, at time.Time, names []string, notified int64,
 ) error {
 	if len(names) == 0 {
 		return nil
@@ -64,12 +65,12 @@ func NotifyMentions(
 		Kind: models.NotifyMention, Actor: models.Author{ID: actor}, PostID: postID, CommentID: commentID,
 		CreatedAt: at,
 	}
-	return notify(tx, n, Matching("u.username IN ? AND u.id NOT IN ?", names, []int64{actor, notified}))
+	return notify(tx, n, db.Matching("u.username IN ? AND u.id NOT IN ?", names, []int64{actor, notified}))
 }
 
 // notify writes a notification for each user u who meets the conditions, is not deleted, does not block the actor and
 // does not mute the post.
-func notify(tx *Tx, n models.Notification, where Conditions) error {
+func notify(tx *db.Tx, n models.Notification, where db.Conditions) error {
 	where.Add("u.deleted_at IS NULL")
 	where.Add("NOT EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=u.id AND b.blocked_id=?)", n.Actor.ID)
 	where.Add(NotMuted("u.id", "?"), n.PostID)
@@ -86,7 +87,7 @@ func notify(tx *Tx, n models.Notification, where Conditions) error {
 }
 
 // NotifyReporters notifies all reporters of a case that it is resolved. Moderators are not named.
-func NotifyReporters(tx *Tx, caseID int64, at time.Time) error {
+func NotifyReporters(tx *db.Tx, caseID int64, at time.Time) error {
 	const insert = `
 		INSERT INTO notifications (user_id, kind, post_id, comment_id, report_id, created_at)
 		SELECT r.reporter_id,?,COALESCE(c.post_id,k.target_id),COALESCE(c.id,0),r.id,?
@@ -102,15 +103,15 @@ func NotifyReporters(tx *Tx, caseID int64, at time.Time) error {
 }
 
 // NotifyClaims notifies the users of claims, by their ids, that they are confirmed or rejected.
-func NotifyClaims(tx *Tx, ids []int64, at time.Time) error {
-	for some := range slices.Chunk(ids, WrittenClaims) {
+func NotifyClaims(tx *db.Tx, ids []int64, at time.Time) error {
+	for some := range slices.Chunk(ids, db.WrittenClaims) {
 		insert := `
 		INSERT INTO notifications (user_id, kind, post_id, claim_id, created_at)
 		SELECT c.user_id, IF(c.state=?, ?, ?), d.post_id, c.id, ?
 		FROM claims c FORCE INDEX (idx_id)
 		JOIN drops d ON d.id=c.drop_id
 		JOIN users u ON u.id=c.user_id AND u.deleted_at IS NULL
-		WHERE c.id IN (` + JoinIDs(some) + `)` + NotificationOnce
+		WHERE c.id IN (` + db.JoinIDs(some) + `)` + NotificationOnce
 		err := tx.Exec(insert, models.StateRejected, models.NotifyRejected, models.NotifyConfirmed,
 			models.WholeSeconds(at)).Error
 		if err != nil {
@@ -122,10 +123,10 @@ func NotifyClaims(tx *Tx, ids []int64, at time.Time) error {
 
 // notificationsOf returns the trail of a user's notifications n, or of the unread ones. It names the index: for the
 // latest few of a user MySQL tends to read the latest of all users.
-func notificationsOf(userID int64, unread bool) Trail {
-	t := Trail{
+func notificationsOf(userID int64, unread bool) db.Trail {
+	t := db.Trail{
 		From:  "notifications n FORCE INDEX (idx_user_id)",
-		Where: Matching("n.user_id=?", userID),
+		Where: db.Matching("n.user_id=?", userID),
 		ID:    "n.id",
 	}
 	if unread {
@@ -138,16 +139,16 @@ func notificationsOf(userID int64, unread bool) Trail {
 // notificationParts joins to notifications n the content that they are about. It leaves out notifications about deleted
 // posts, except outcomes: see there.
 var notificationParts = `
-		STRAIGHT_JOIN posts p ON p.id=n.post_id AND (p.status=` + SQLNormal + ` OR n.kind IN ` + outcomes + `)
+		STRAIGHT_JOIN posts p ON p.id=n.post_id AND (p.status=` + db.SQLNormal + ` OR n.kind IN ` + outcomes + `)
 		LEFT JOIN comments c ON c.id=n.comment_id
 		LEFT JOIN users u ON u.id=n.actor_id`
 
 // addNotificationShown adds the conditions that the notification's comment is not deleted, and that the user has
 // blocked neither the actor nor the author of the post since.
-func addNotificationShown(where *Conditions, userID int64) {
-	where.Add("(n.comment_id=0 OR c.status=" + SQLNormal + " OR n.kind IN " + outcomes + ")")
-	where.Add(NotBlocked("n.actor_id"), userID)
-	where.Add("(n.kind IN "+outcomes+" OR "+NotBlocked("p.user_id")+")", userID)
+func addNotificationShown(where *db.Conditions, userID int64) {
+	where.Add("(n.comment_id=0 OR c.status=" + db.SQLNormal + " OR n.kind IN " + outcomes + ")")
+	where.Add(db.NotBlocked("n.actor_id"), userID)
+	where.Add("(n.kind IN "+outcomes+" OR "+db.NotBlocked("p.user_id")+")", userID)
 }
 
 // subjectText is how much of a comment is read with a notification of it, in characters of Markdown.
@@ -156,18 +157,18 @@ const subjectText = 4 * models.MaxExcerpt
 // Notifications lists the user's notifications, latest first: at most limit before the id (0 for the first page), with
 // unread only the unread ones. If skipped notifications make the page short, rest is where the list continues; nil at
 // its end.
-func (s *DB) Notifications(
+func (s *Store) Notifications(
 	ctx context.Context, userID int64, unread bool, before int64, limit int,
 ) (list []models.Notification, rest *models.ListKey, err error) {
 	all := notificationsOf(userID, unread)
-	visible := func(where Conditions, limit int) *gorm.DB {
+	visible := func(where db.Conditions, limit int) *gorm.DB {
 		addNotificationShown(&where, userID)
 		query := `
-		SELECT n.id, n.kind, ` + AuthorColumns + `, n.post_id,
-			IF(p.status=` + SQLNormal + ` AND ` + NotBlocked("p.user_id") + `, p.title, '') AS post_title,
-			IF(n.comment_id=0 AND p.status=` + SQLNormal + ` AND ` + NotBlocked("p.user_id") + `,
+		SELECT n.id, n.kind, ` + db.AuthorColumns + `, n.post_id,
+			IF(p.status=` + db.SQLNormal + ` AND ` + db.NotBlocked("p.user_id") + `, p.title, '') AS post_title,
+			IF(n.comment_id=0 AND p.status=` + db.SQLNormal + ` AND ` + db.NotBlocked("p.user_id") + `,
 				p.excerpt, '') AS excerpt,
-			IF(p.status=` + SQLNormal + ` AND c.status=` + SQLNormal + ` AND ` + NotBlocked("c.user_id") + `,
+			IF(p.status=` + db.SQLNormal + ` AND c.status=` + db.SQLNormal + ` AND ` + db.NotBlocked("c.user_id") + `,
 				LEFT(c.content,?), '') AS comment_text,
 			n.comment_id, n.milestone, n.report_id, n.claim_id,
 			COALESCE((SELECT m.drop_id FROM claims m FORCE INDEX (idx_id) WHERE m.id=n.claim_id), 0) AS claim_drop_id,
@@ -175,7 +176,7 @@ func (s *DB) Notifications(
 				SELECT d.title
 				FROM claims m FORCE INDEX (idx_id)
 				JOIN drops d ON d.id=m.drop_id
-				WHERE m.id=n.claim_id AND p.status=` + SQLNormal + `), '') AS claim_drop_title,
+				WHERE m.id=n.claim_id AND p.status=` + db.SQLNormal + `), '') AS claim_drop_title,
 			COALESCE((SELECT m.reason FROM claims m FORCE INDEX (idx_id) WHERE m.id=n.claim_id), '') AS claim_reason,
 			(SELECT m.expires_at FROM claims m FORCE INDEX (idx_id) WHERE m.id=n.claim_id) AS claim_expires_at,
 			(
@@ -191,7 +192,7 @@ func (s *DB) Notifications(
 		args := []any{userID, userID, userID, subjectText}
 		return s.Read(ctx).Raw(query, where.Between(args, limit)...)
 	}
-	list, rest, err = Sift(ctx, s, all, BeforeID(before), limit, visible, NoContent[models.Notification])
+	list, rest, err = db.Sift(ctx, s.DB, all, db.BeforeID(before), limit, visible, db.NoContent[models.Notification])
 	if err != nil {
 		return nil, nil, fmt.Errorf("list notifications of user %d: %w", userID, err)
 	}
@@ -200,10 +201,10 @@ func (s *DB) Notifications(
 
 // UnreadCount returns the number of notifications that Notifications lists as unread, up to MaxUnread. It examines the
 // latest 5,000 unread notifications, including those that are hidden from the user.
-func (s *DB) UnreadCount(ctx context.Context, userID int64) (int64, error) {
+func (s *Store) UnreadCount(ctx context.Context, userID int64) (int64, error) {
 	type row struct{ ID int64 }
 	unread := notificationsOf(userID, true)
-	visible := func(where Conditions, limit int) *gorm.DB {
+	visible := func(where db.Conditions, limit int) *gorm.DB {
 		addNotificationShown(&where, userID)
 		query := `
 		SELECT n.id
@@ -213,7 +214,7 @@ func (s *DB) UnreadCount(ctx context.Context, userID int64) (int64, error) {
 		LIMIT ?`
 		return s.Read(ctx).Raw(query, append(where.Args, limit)...)
 	}
-	list, _, err := Sift(ctx, s, unread, nil, models.MaxUnread, visible, NoContent[row])
+	list, _, err := db.Sift(ctx, s.DB, unread, nil, models.MaxUnread, visible, db.NoContent[row])
 	if err != nil {
 		return 0, fmt.Errorf("count unread notifications of user %d: %w", userID, err)
 	}
@@ -222,7 +223,7 @@ func (s *DB) UnreadCount(ctx context.Context, userID int64) (int64, error) {
 
 // NewsMarks returns the marks of users who are not deleted, by id. It reads two index entries of each. MySQL would sort
 // all entries of a user without user_id in the orders, and MariaDB with read_at in the first one.
-func (s *DB) NewsMarks(ctx context.Context, users []int64) (map[int64]models.NewsMark, error) {
+func (s *Store) NewsMarks(ctx context.Context, users []int64) (map[int64]models.NewsMark, error) {
 	query := `
 		SELECT u.id,
 			COALESCE((
@@ -238,7 +239,7 @@ func (s *DB) NewsMarks(ctx context.Context, users []int64) (map[int64]models.New
 				ORDER BY n.user_id DESC, n.read_at DESC, n.id DESC
 				LIMIT 1), 0) AS read_at
 		FROM users u FORCE INDEX (PRIMARY)
-		WHERE u.id IN (` + JoinIDs(users) + `) AND u.deleted_at IS NULL`
+		WHERE u.id IN (` + db.JoinIDs(users) + `) AND u.deleted_at IS NULL`
 	var rows []struct {
 		ID   int64
 		Mark models.NewsMark `gorm:"embedded"`
@@ -258,20 +259,20 @@ const readBatch = 1000
 
 // ReadNotifications marks the user's notifications with these ids as read. It skips ids that do not exist, and those of
 // other users' notifications.
-func (s *DB) ReadNotifications(ctx context.Context, userID int64, ids []int64) error {
+func (s *Store) ReadNotifications(ctx context.Context, userID int64, ids []int64) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	_, err := s.markRead(ctx, userID, Matching("id IN ("+JoinIDs(ids)+")"))
+	_, err := s.markRead(ctx, userID, db.Matching("id IN ("+db.JoinIDs(ids)+")"))
 	return err
 }
 
 // ReadNotificationsUpTo marks the user's notifications up to this id as read, one batch per transaction. Notifications
 // that arrive meanwhile stay unread.
-func (s *DB) ReadNotificationsUpTo(ctx context.Context, userID, id int64) error {
-	ctx = Aside(ctx) // repeating it changes nothing
+func (s *Store) ReadNotificationsUpTo(ctx context.Context, userID, id int64) error {
+	ctx = db.Aside(ctx) // repeating it changes nothing
 	for {
-		n, err := s.markRead(ctx, userID, Matching("id<=?", id))
+		n, err := s.markRead(ctx, userID, db.Matching("id<=?", id))
 		if err != nil || n < readBatch {
 			return err
 		}
@@ -280,7 +281,7 @@ func (s *DB) ReadNotificationsUpTo(ctx context.Context, userID, id int64) error 
 
 // markRead marks at most readBatch of the user's notifications that meet the conditions as read, and returns their
 // number.
-func (s *DB) markRead(ctx context.Context, userID int64, where Conditions) (int, error) {
+func (s *Store) markRead(ctx context.Context, userID int64, where db.Conditions) (int, error) {
 	where.Add("user_id=?", userID)
 	where.Add("read_at IS NULL")
 	find := `
@@ -290,7 +291,7 @@ func (s *DB) markRead(ctx context.Context, userID int64, where Conditions) (int,
 		ORDER BY id
 		LIMIT ?`
 	var ids []int64
-	err := s.Transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
 		err := tx.Raw(find, where.Between(nil, readBatch)...).Scan(&ids).Error
 		if err != nil || len(ids) == 0 {
 			return err
@@ -298,7 +299,7 @@ func (s *DB) markRead(ctx context.Context, userID int64, where Conditions) (int,
 		update := `
 			UPDATE notifications FORCE INDEX (PRIMARY)
 			SET read_at=?
-			WHERE id IN (` + JoinIDs(ids) + `) AND read_at IS NULL`
+			WHERE id IN (` + db.JoinIDs(ids) + `) AND read_at IS NULL`
 		return tx.Exec(update, models.WholeSeconds(tx.Now)).Error
 	})
 	if err != nil {
@@ -315,11 +316,11 @@ const (
 
 // PurgeNotifications deletes at most limit notifications that have been kept for long enough, and returns how many it
 // deleted. The target's row keeps the milestone that was reached, so a milestone does not notify its author again.
-func (s *DB) PurgeNotifications(ctx context.Context, limit int) (int64, error) {
+func (s *Store) PurgeNotifications(ctx context.Context, limit int) (int64, error) {
 	now, purged := s.Now().UTC(), int64(0)
-	for _, where := range []Conditions{
-		Matching("read_at<=?", now.Add(-keepRead)),
-		Matching("read_at IS NULL AND created_at<=?", now.Add(-keepUnread)),
+	for _, where := range []db.Conditions{
+		db.Matching("read_at<=?", now.Add(-keepRead)),
+		db.Matching("read_at IS NULL AND created_at<=?", now.Add(-keepUnread)),
 	} {
 		find := `
 			SELECT id
@@ -332,7 +333,7 @@ func (s *DB) PurgeNotifications(ctx context.Context, limit int) (int64, error) {
 			remove := `
 				DELETE n
 				FROM notifications n FORCE INDEX (PRIMARY)
-				WHERE n.id IN (` + JoinIDs(Ascending(ids)) + `)`
+				WHERE n.id IN (` + db.JoinIDs(db.Ascending(ids)) + `)`
 			var n int64
 			n, err = s.Write(ctx, remove)
 			purged += n

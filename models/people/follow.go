@@ -1,4 +1,4 @@
-package db
+package people
 
 import (
 	"context"
@@ -9,12 +9,13 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // Follow adds the posts of other to the user's feed and returns the number of other's followers. Following twice
 // changes nothing. CodeNotFound: the other user does not exist. CodeForbidden: the two are the same, or one of them has
 // blocked the other. CodeConflict: the user follows MaxFollows users.
-func (s *DB) Follow(ctx context.Context, userID, other int64) (followers int64, err error) {
+func (s *Store) Follow(ctx context.Context, userID, other int64) (followers int64, err error) {
 	if userID == other {
 		return 0, models.Errorf(models.CodeForbidden, "You cannot follow yourself.")
 	}
@@ -31,7 +32,7 @@ func (s *DB) Follow(ctx context.Context, userID, other int64) (followers int64, 
 		UPDATE users
 		SET followers_count=followers_count+1, updated_at=updated_at
 		WHERE id=?`
-	err = s.Transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *db.Tx) error {
 		// Follows, blocks and deletions of the two users wait for this lock, so the values read here hold.
 		if err := lockPair(tx, userID, other); err != nil {
 			return err
@@ -71,8 +72,8 @@ func (s *DB) Follow(ctx context.Context, userID, other int64) (followers int64, 
 
 // Unfollow ends a follow and returns the number of other's followers. Without a follow it changes nothing.
 // CodeNotFound: the other user does not exist.
-func (s *DB) Unfollow(ctx context.Context, userID, other int64) (followers int64, err error) {
-	err = s.Transact(ctx, func(tx *Tx) error {
+func (s *Store) Unfollow(ctx context.Context, userID, other int64) (followers int64, err error) {
+	err = s.Transact(ctx, func(tx *db.Tx) error {
 		if err := lockPair(tx, userID, other); err != nil {
 			return err
 		}
@@ -88,7 +89,7 @@ func (s *DB) Unfollow(ctx context.Context, userID, other int64) (followers int64
 	return followers, nil
 }
 
-func followersOf(tx *Tx, userID int64) (n int64, err error) {
+func followersOf(tx *db.Tx, userID int64) (n int64, err error) {
 	const query = `
 		SELECT followers_count
 		FROM users
@@ -97,7 +98,7 @@ func followersOf(tx *Tx, userID int64) (n int64, err error) {
 }
 
 // unfollow deletes one follow and counts it; both users are locked.
-func unfollow(tx *Tx, userID, other int64) error {
+func unfollow(tx *db.Tx, userID, other int64) error {
 	const remove = `
 		DELETE FROM follows
 		WHERE user_id=? AND followed_id=?`
@@ -115,24 +116,24 @@ func unfollow(tx *Tx, userID, other int64) error {
 // Followers lists the followers of the user, latest first, without deleted users and those whom the viewer (0 for the
 // anonymous) blocks: at most limit after the key (nil for the first page). If skipped users make the page short, rest
 // is where the list continues; nil at its end.
-func (s *DB) Followers(
+func (s *Store) Followers(
 	ctx context.Context, viewer, userID int64, after *models.ListKey, limit int,
 ) (list []models.ListedUser, rest *models.ListKey, err error) {
-	followers := Trail{
+	followers := db.Trail{
 		From:  "follows f FORCE INDEX (idx_followed_id)",
-		Where: Matching("f.followed_id=?", userID),
+		Where: db.Matching("f.followed_id=?", userID),
 		ID:    "f.id",
 	}
 	return s.follows(ctx, followers, "f.user_id", viewer, after, limit)
 }
 
 // Following lists the users whom the user follows, as Followers does.
-func (s *DB) Following(
+func (s *Store) Following(
 	ctx context.Context, viewer, userID int64, after *models.ListKey, limit int,
 ) (list []models.ListedUser, rest *models.ListKey, err error) {
-	followed := Trail{
+	followed := db.Trail{
 		From:  "follows f FORCE INDEX (idx_user_id)",
-		Where: Matching("f.user_id=?", userID),
+		Where: db.Matching("f.user_id=?", userID),
 		ID:    "f.id",
 	}
 	return s.follows(ctx, followed, "f.followed_id", viewer, after, limit)
@@ -140,13 +141,13 @@ func (s *DB) Following(
 
 // follows lists the users in a column of a trail of follows f. The trail names its index: left alone, the optimizer
 // takes the unique one and sorts all follows of the user.
-func (s *DB) follows(
-	ctx context.Context, follows Trail, column string, viewer int64, after *models.ListKey, limit int,
+func (s *Store) follows(
+	ctx context.Context, follows db.Trail, column string, viewer int64, after *models.ListKey, limit int,
 ) (list []models.ListedUser, rest *models.ListKey, err error) {
-	visible := func(where Conditions, limit int) *gorm.DB {
-		where.Add(NotBlocked(column), viewer)
+	visible := func(where db.Conditions, limit int) *gorm.DB {
+		where.Add(db.NotBlocked(column), viewer)
 		query := `
-			SELECT ` + AuthorColumns + `, f.created_at AS since, f.id AS list_order
+			SELECT ` + db.AuthorColumns + `, f.created_at AS since, f.id AS list_order
 			FROM ` + follows.From + `
 			STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=` + column + ` AND u.deleted_at IS NULL
 			` + where.Clause() + `
@@ -154,7 +155,7 @@ func (s *DB) follows(
 			LIMIT ?`
 		return s.Read(ctx).Raw(query, append(where.Args, limit)...)
 	}
-	list, rest, err = Sift(ctx, s, follows, after, limit, visible, NoContent[models.ListedUser])
+	list, rest, err = db.Sift(ctx, s.DB, follows, after, limit, visible, db.NoContent[models.ListedUser])
 	if err != nil {
 		return nil, nil, fmt.Errorf("list follows: %w", err)
 	}
@@ -169,7 +170,7 @@ const (
 )
 
 // FeedAuthors returns the followed users who may have written one of the newest posts after the key.
-func (s *DB) FeedAuthors(ctx context.Context, userID int64, after *models.ListKey, limit int) ([]int64, error) {
+func (s *Store) FeedAuthors(ctx context.Context, userID int64, after *models.ListKey, limit int) ([]int64, error) {
 	const read = `
 		SELECT followed_id
 		FROM follows
@@ -185,7 +186,7 @@ func (s *DB) FeedAuthors(ctx context.Context, userID int64, after *models.ListKe
 	var parts []string
 	var args []any
 	for chunk := range slices.Chunk(followed, feedChunk) {
-		where := Matching("user_id IN (" + JoinIDs(chunk) + ")")
+		where := db.Matching("user_id IN (" + db.JoinIDs(chunk) + ")")
 		where.Add("status=?", models.StatusNormal)
 		if after != nil {
 			where.Add("created_at<=FROM_UNIXTIME(?)", after.Value)

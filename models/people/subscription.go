@@ -1,4 +1,4 @@
-package db
+package people
 
 import (
 	"context"
@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // SQLFollowing is the level of a subscription as a literal of SQL.
-var SQLFollowing = Literal(models.Following)
+var SQLFollowing = db.Literal(models.Following)
 
 // SQLMuted is the level of a post that its user mutes.
-var SQLMuted = Literal(models.Muted)
+var SQLMuted = db.Literal(models.Muted)
 
 // NotMuted returns the condition that a user does not mute a post. Both are columns or placeholders.
 func NotMuted(user, post string) string {
@@ -22,7 +23,7 @@ func NotMuted(user, post string) string {
 
 // SetSubscription sets the user's subscription to a post; NotSubscribed ends it. Repeating it changes nothing.
 // CodeNotFound: the post is deleted or never existed.
-func (s *DB) SetSubscription(ctx context.Context, userID, postID int64, level models.Subscription) error {
+func (s *Store) SetSubscription(ctx context.Context, userID, postID int64, level models.Subscription) error {
 	open, err := s.TargetOpen(ctx, models.Target{Kind: models.KindPost, ID: postID})
 	if err != nil {
 		return err
@@ -44,14 +45,14 @@ func (s *DB) SetSubscription(ctx context.Context, userID, postID int64, level mo
 	const remove = `
 		DELETE FROM subscriptions
 		WHERE id=?`
-	err = s.Transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *db.Tx) error {
 		// Under this lock, nobody else writes subscriptions of the user, and a plain INSERT is enough.
-		users, err := LockStandings(tx, userID)
+		users, err := db.LockStandings(tx, userID)
 		if err != nil {
 			return err
 		}
 		if users[userID] == nil {
-			return ErrNoUser()
+			return db.ErrNoUser()
 		}
 		var now struct {
 			ID    int64
@@ -77,7 +78,7 @@ func (s *DB) SetSubscription(ctx context.Context, userID, postID int64, level mo
 }
 
 // AddThreadNews leaves a new comment on a followed post to NotifyFollowers. The caller holds the row of the post.
-func AddThreadNews(tx *Tx, c *models.Comment) error {
+func AddThreadNews(tx *db.Tx, c *models.Comment) error {
 	const insert = `
 		INSERT INTO thread_news (post_id, latest_id, from_id)
 		VALUES (?,?,?)
@@ -89,7 +90,7 @@ func AddThreadNews(tx *Tx, c *models.Comment) error {
 }
 
 // ReadThreadNews marks the user's notification of comments on a followed post, up to this one, as read.
-func ReadThreadNews(tx *Tx, userID, postID, upTo int64, now time.Time) error {
+func ReadThreadNews(tx *db.Tx, userID, postID, upTo int64, now time.Time) error {
 	const find = `
 		SELECT id
 		FROM notifications FORCE INDEX (idx_once)
@@ -101,7 +102,7 @@ func ReadThreadNews(tx *Tx, userID, postID, upTo int64, now time.Time) error {
 	update := `
 		UPDATE notifications FORCE INDEX (PRIMARY)
 		SET read_at=?
-		WHERE id IN (` + JoinIDs(Ascending(ids)) + `) AND read_at IS NULL`
+		WHERE id IN (` + db.JoinIDs(db.Ascending(ids)) + `) AND read_at IS NULL`
 	return tx.Exec(update, now).Error
 }
 
@@ -120,7 +121,7 @@ type threadNews struct {
 // wait for the next one together. So a post causes one pass at a time, however many comments it gets.
 //
 // A step that was interrupted is repeated, and notifies nobody twice.
-func (s *DB) NotifyFollowers(
+func (s *Store) NotifyFollowers(
 	ctx context.Context, after int64, limit int, passed map[int64]bool,
 ) (step models.NewsStep, err error) {
 	const next = `
@@ -153,7 +154,7 @@ func (s *DB) NotifyFollowers(
 }
 
 // notifySomeFollowers takes one step of a pass, and begins and ends it.
-func (s *DB) notifySomeFollowers(ctx context.Context, news threadNews, limit int) (notified int64, err error) {
+func (s *Store) notifySomeFollowers(ctx context.Context, news threadNews, limit int) (notified int64, err error) {
 	const begin = `
 		UPDATE thread_news
 		SET to_id=?
@@ -206,7 +207,7 @@ func (s *DB) notifySomeFollowers(ctx context.Context, news threadNews, limit int
 const readUpTo = `COALESCE((SELECT m.comment_id FROM read_marks m WHERE m.user_id=f.user_id AND m.post_id=?), 0)`
 
 // notifyThese notifies those of these followers whom the news of a post concern.
-func (s *DB) notifyThese(ctx context.Context, news threadNews, followers []int64) (int64, error) {
+func (s *Store) notifyThese(ctx context.Context, news threadNews, followers []int64) (int64, error) {
 	insert := `
 		INSERT INTO notifications (user_id, kind, actor_id, post_id, comment_id, created_at)
 		SELECT w.user_id, ?, c.user_id, c.post_id, c.id, c.created_at
@@ -214,7 +215,7 @@ func (s *DB) notifyThese(ctx context.Context, news threadNews, followers []int64
 			SELECT f.user_id, (
 				SELECT n.id
 				FROM comments n FORCE INDEX (idx_post_id)
-				WHERE n.post_id=? AND n.id>? AND n.id<=? AND n.status=` + SQLNormal + ` AND n.user_id<>f.user_id
+				WHERE n.post_id=? AND n.id>? AND n.id<=? AND n.status=` + db.SQLNormal + ` AND n.user_id<>f.user_id
 					AND n.id>` + readUpTo + `
 					AND ` + blocksNot("f.user_id", "n.user_id") + `
 					AND (
@@ -228,12 +229,12 @@ func (s *DB) notifyThese(ctx context.Context, news threadNews, followers []int64
 			) AS comment_id
 			FROM subscriptions f FORCE INDEX (idx_user_post)
 			STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=f.user_id AND u.deleted_at IS NULL
-			WHERE f.post_id=? AND f.user_id IN (` + JoinIDs(followers) + `) AND f.level=` + SQLFollowing + `
+			WHERE f.post_id=? AND f.user_id IN (` + db.JoinIDs(followers) + `) AND f.level=` + SQLFollowing + `
 				AND ` + readUpTo + `<?
 				AND (
 					SELECT 1
 					FROM notifications r FORCE INDEX (idx_once)
-					JOIN comments x ON x.id=r.comment_id AND x.status=` + SQLNormal + `
+					JOIN comments x ON x.id=r.comment_id AND x.status=` + db.SQLNormal + `
 					WHERE r.user_id=f.user_id AND r.kind=? AND r.post_id=? AND r.read_at IS NULL
 						AND ` + blocksNot("f.user_id", "x.user_id") + `
 					LIMIT 1
