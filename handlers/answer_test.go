@@ -21,6 +21,7 @@ import (
 	"likewise/models"
 	"likewise/models/content"
 	"likewise/models/db"
+	"likewise/models/media"
 )
 
 // dense is content whose JSON and HTML are longest.
@@ -334,9 +335,9 @@ func TestAnswers_unreadImagesHinderImagesAlone(t *testing.T) {
 	a := newAPI(t, modes[0], withImages(objects),
 		func(c *handlers.Config) { c.MaxInFlight, c.Registry = 1, registry })
 	i := &models.Image{UserID: a.account(t).ID, Type: "image/png", Width: 1, Height: 1, Bytes: images.MaxStored}
-	require.NoError(t, a.store.AddImage(t.Context(), i, "file", models.DefaultImageRoom))
+	require.NoError(t, media.New(a.store).AddImage(t.Context(), i, "file", models.DefaultImageRoom))
 	require.NoError(t, objects.Put(t.Context(), i.Name, i.Type, make([]byte, i.Bytes)))
-	require.NoError(t, a.store.ShowImage(t.Context(), i.ID))
+	require.NoError(t, media.New(a.store).ShowImage(t.Context(), i.ID))
 	path := models.ImagePath + i.Name
 	conn := a.request(t, "127.0.0.1", path)
 	require.Equal(t, "HTTP/1.1 200", statusOf(t, conn))

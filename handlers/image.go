@@ -93,7 +93,7 @@ func (s *Server) uploadImage(c *fiber.Ctx) error {
 	}
 	i := &models.Image{UserID: viewerID(c), Type: made.Image.Type, Width: made.Image.Width, Height: made.Image.Height,
 		Bytes: int64(len(made.Image.Data)), ThumbnailBytes: int64(len(made.Thumb.Data))}
-	if err := s.store.AddImage(ctx, i, imageField, s.imageRoom); err != nil {
+	if err := s.media.AddImage(ctx, i, imageField, s.imageRoom); err != nil {
 		return err
 	}
 	if err := s.storeImage(ctx, i, made); err != nil {
@@ -201,12 +201,12 @@ func (s *Server) storeImage(ctx context.Context, i *models.Image, made *images.M
 		err = s.images.Put(ctx, images.ThumbName(i.Name), made.Thumb.Type, made.Thumb.Data)
 	}
 	if err == nil {
-		return s.store.ShowImage(ctx, i.ID)
+		return s.media.ShowImage(ctx, i.ID)
 	}
 	// The job deletes a pending row after a day, and this one now: the user needs the room.
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
 	defer cancel()
-	if dropped := s.store.DropImage(after, i.ID); dropped != nil {
+	if dropped := s.media.DropImage(after, i.ID); dropped != nil {
 		err = errors.Join(err, dropped)
 	}
 	return models.Unavailable("The image cannot be stored now; try again.", err)
@@ -214,7 +214,7 @@ func (s *Server) storeImage(ctx context.Context, i *models.Image, made *images.M
 
 // imageOfPath reads the image that the path names. A hidden one exists only for its user and for moderators.
 func (s *Server) imageOfPath(c *fiber.Ctx) (*models.Image, error) {
-	i, err := s.store.ImageByName(c.UserContext(), c.Params("id"))
+	i, err := s.media.ImageByName(c.UserContext(), c.Params("id"))
 	if err != nil {
 		return nil, err
 	}
@@ -324,7 +324,7 @@ func (s *Server) deleteImage(c *fiber.Ctx) error {
 	if err := allowOn(c, i.UserID); err != nil {
 		return err
 	}
-	if err := s.store.DeleteImage(c.UserContext(), viewerID(c), i); err != nil {
+	if err := s.media.DeleteImage(c.UserContext(), viewerID(c), i); err != nil {
 		return err
 	}
 	return c.SendStatus(http.StatusNoContent)
@@ -337,7 +337,7 @@ func (s *Server) replyImages(c *fiber.Ctx, userID int64) error {
 	return replyList(s, c, listing[models.Image, imageJSON]{
 		name: ofUser("images", userID),
 		read: func(ctx context.Context, at position) ([]models.Image, *models.ListKey, error) {
-			return all(s.store.Images(ctx, userID, at.id(), at.limit))
+			return all(s.media.Images(ctx, userID, at.id(), at.limit))
 		},
 		key:  (*models.Image).Key,
 		show: each(newImageJSON),
@@ -367,7 +367,7 @@ type imageUseJSON struct {
 
 func (s *Server) readImageForModerators(c *fiber.Ctx) error {
 	ctx := c.UserContext()
-	i, err := s.store.ImageByName(ctx, c.Params("id"))
+	i, err := s.media.ImageByName(ctx, c.Params("id"))
 	if err != nil {
 		return err
 	}
@@ -375,7 +375,7 @@ func (s *Server) readImageForModerators(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	uses, err := s.store.ImageUses(ctx, i.ID)
+	uses, err := s.media.ImageUses(ctx, i.ID)
 	if err != nil {
 		return err
 	}

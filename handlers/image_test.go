@@ -30,6 +30,7 @@ import (
 	"likewise/models"
 	"likewise/models/content"
 	"likewise/models/db"
+	"likewise/models/media"
 	"likewise/models/moderation"
 	"likewise/models/privacy"
 	"likewise/workers"
@@ -102,10 +103,10 @@ func addImage(t testing.TB, store *db.DB, objects images.Store, user int64) *mod
 	require.NoError(t, err)
 	i := &models.Image{UserID: user, Type: made.Image.Type, Width: made.Image.Width, Height: made.Image.Height,
 		Bytes: int64(len(made.Image.Data)), ThumbnailBytes: int64(len(made.Thumb.Data))}
-	require.NoError(t, store.AddImage(t.Context(), i, "file", models.DefaultImageRoom))
+	require.NoError(t, media.New(store).AddImage(t.Context(), i, "file", models.DefaultImageRoom))
 	require.NoError(t, objects.Put(t.Context(), i.Name, i.Type, made.Image.Data))
 	require.NoError(t, objects.Put(t.Context(), images.ThumbName(i.Name), i.Type, made.Thumb.Data))
-	require.NoError(t, store.ShowImage(t.Context(), i.ID))
+	require.NoError(t, media.New(store).ShowImage(t.Context(), i.ID))
 	return i
 }
 
@@ -621,7 +622,7 @@ func TestImages_inUseSurviveTheJobThatRaces(t *testing.T) {
 		both.Wait()
 		a.sweep(t, objects)
 		uses := a.number(t, "SELECT COUNT(*) FROM image_uses WHERE image_id=?", i.ID)
-		_, err := a.store.ImageByName(t.Context(), i.Name)
+		_, err := media.New(a.store).ImageByName(t.Context(), i.Name)
 		if uses == 0 {
 			gone++
 			assert.Equal(t, models.CodeNotFound, models.ErrorCode(err))

@@ -39,6 +39,7 @@ import (
 	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
+	"likewise/models/media"
 	"likewise/models/moderation"
 	"likewise/models/people"
 	"likewise/models/privacy"
@@ -112,6 +113,7 @@ type Config struct {
 type Server struct {
 	app         *fiber.App
 	store       *db.DB
+	media       *media.Store
 	people      *people.Store
 	content     *content.Store
 	stock       *stock.Store
@@ -185,7 +187,7 @@ func New(c Config) (*Server, error) {
 		factor = 0
 	}
 	s := &Server{
-		store: c.Store, people: people.New(c.Store), content: content.New(c.Store), stock: stock.New(c.Store),
+		store: c.Store, media: media.New(c.Store), people: people.New(c.Store), content: content.New(c.Store), stock: stock.New(c.Store),
 		moderation: moderation.New(c.Store), privacy: privacy.New(c.Store),
 		reader: reader.New(c.Store), webhooks: webhooks.New(c.Store),
 		likes: likes.New(c.Store), gate: c.Likes, desk: c.Desk, now: c.Now, log: c.Logger, timeout: c.Timeout,

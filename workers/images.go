@@ -6,6 +6,7 @@ import (
 
 	"likewise/images"
 	"likewise/models/db"
+	"likewise/models/media"
 )
 
 // Sweeper deletes the images that nothing shows. It deletes the objects of an image first and its row last, so that a
@@ -21,7 +22,7 @@ func NewSweeper(store *db.DB, objects images.Store) *Sweeper { return &Sweeper{s
 // Sweep looks at images that are due, at most limit, and returns at how many. If the storage fails, the image is due
 // again later, and Sweep returns the error after it has tried the others.
 func (w *Sweeper) Sweep(ctx context.Context, limit int) (taken int, err error) {
-	orphans, taken, err := w.store.OrphanImages(ctx, limit)
+	orphans, taken, err := media.New(w.store).OrphanImages(ctx, limit)
 	if err != nil {
 		return 0, err
 	}
@@ -29,12 +30,12 @@ func (w *Sweeper) Sweep(ctx context.Context, limit int) (taken int, err error) {
 	for _, orphan := range orphans {
 		if err := w.remove(ctx, orphan.Name); err != nil {
 			failed = fmt.Errorf("delete image %d: %w", orphan.ID, err)
-			if err := w.store.RetryImage(ctx, orphan.ID); err != nil {
+			if err := media.New(w.store).RetryImage(ctx, orphan.ID); err != nil {
 				return taken, err
 			}
 			continue
 		}
-		if err := w.store.ForgetImage(ctx, orphan.ID); err != nil {
+		if err := media.New(w.store).ForgetImage(ctx, orphan.ID); err != nil {
 			return taken, err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/media"
 	"likewise/models/people"
 	"likewise/models/search"
 )
@@ -80,7 +81,7 @@ func (s *Store) CreateComment(ctx context.Context, author models.Author, postID 
 		if err := people.NotifyComment(tx, c, repliesTo, text.Mentions); err != nil {
 			return err
 		}
-		return db.AddImageUses(tx, db.TargetSubject(models.Target{Kind: models.KindComment, ID: c.ID}),
+		return media.AddImageUses(tx, media.TargetSubject(models.Target{Kind: models.KindComment, ID: c.ID}),
 			[]int64{author.ID},
 			text.Content)
 	})
@@ -340,7 +341,7 @@ func ReplaceComment(tx *db.Tx, c *models.Comment, editor int64, content string) 
 		return err
 	}
 	owners := []int64{c.Author.ID, editor}
-	if err := db.AddImageUses(tx, db.TargetSubject(models.Target{Kind: models.KindComment, ID: c.ID}), owners,
+	if err := media.AddImageUses(tx, media.TargetSubject(models.Target{Kind: models.KindComment, ID: c.ID}), owners,
 		content); err != nil {
 		return err
 	}

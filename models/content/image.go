@@ -3,6 +3,7 @@ package content
 import (
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/media"
 )
 
 // EraseImagesOf erases the images that only erased texts of a target used. What is left of its texts is in its row and
@@ -21,5 +22,5 @@ func EraseImagesOf(tx *db.Tx, target models.Target) error {
 	if err := tx.Raw(query, target.ID, target.ID).Scan(&texts).Error; err != nil {
 		return err
 	}
-	return db.EraseImageUses(tx, db.TargetSubject(target), texts...)
+	return media.EraseImageUses(tx, media.TargetSubject(target), texts...)
 }

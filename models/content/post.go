@@ -9,6 +9,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/media"
 	"likewise/models/people"
 	"likewise/models/search"
 )
@@ -33,8 +34,8 @@ func (s *Store) CreatePost(ctx context.Context, author models.Author, text model
 		if err := people.NotifyMentions(tx, author.ID, p.ID, 0, now, text.Mentions, 0); err != nil {
 			return err
 		}
-		subject := db.TargetSubject(models.Target{Kind: models.KindPost, ID: p.ID})
-		if err := db.AddImageUses(tx, subject, []int64{author.ID}, text.Content); err != nil {
+		subject := media.TargetSubject(models.Target{Kind: models.KindPost, ID: p.ID})
+		if err := media.AddImageUses(tx, subject, []int64{author.ID}, text.Content); err != nil {
 			return err
 		}
 		tx.Announce(models.PostCreated, p.ID)
@@ -226,7 +227,7 @@ func replacePost(
 		return err
 	}
 	owners := []int64{p.Author.ID, editor}
-	if err := db.AddImageUses(tx, db.TargetSubject(models.Target{Kind: models.KindPost, ID: p.ID}), owners,
+	if err := media.AddImageUses(tx, media.TargetSubject(models.Target{Kind: models.KindPost, ID: p.ID}), owners,
 		text.Content); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"likewise/models"
 	"likewise/models/content"
 	"likewise/models/db"
+	"likewise/models/media"
 )
 
 func errNoRedaction() *models.Error {
@@ -390,7 +391,7 @@ func purge(tx *db.Tx, target models.Target, actor int64, reason string, now time
 	if err := tx.Exec(deleteRevisions, id).Error; err != nil {
 		return err
 	}
-	if err := db.EraseImageUses(tx, db.TargetSubject(target)); err != nil {
+	if err := media.EraseImageUses(tx, media.TargetSubject(target)); err != nil {
 		return err
 	}
 	if err := db.RedactEvents(tx, target); err != nil {

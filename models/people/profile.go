@@ -6,6 +6,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/media"
 )
 
 // UpdateProfile replaces the profile of a user. Of two concurrent updates, the later one stays.
@@ -18,7 +19,7 @@ func (s *Store) UpdateProfile(ctx context.Context, userID int64, p models.Profil
 		if err := tx.Exec(update, p.DisplayName, p.Bio, p.AvatarURL, userID).Error; err != nil {
 			return err
 		}
-		if err := db.SetImageUses(tx, db.UserSubject(userID), []int64{userID}, p.AvatarURL); err != nil {
+		if err := media.SetImageUses(tx, media.UserSubject(userID), []int64{userID}, p.AvatarURL); err != nil {
 			return err
 		}
 		return db.SessionsChanged(tx, userID) // which hold the name

@@ -8,6 +8,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/media"
 	"likewise/models/moderation"
 	"likewise/models/reader"
 	"likewise/models/stock"
@@ -74,7 +75,7 @@ func emptyAccount(tx *db.Tx, userID int64) (ended [][32]byte, err error) {
 	if err := dropExport(tx, userID); err != nil {
 		return nil, err
 	}
-	if err := db.SetImageUses(tx, db.UserSubject(userID), nil); err != nil { // the avatar
+	if err := media.SetImageUses(tx, media.UserSubject(userID), nil); err != nil { // the avatar
 		return nil, err
 	}
 	if err := db.LogSecurity(tx, db.SecurityEvent{Kind: db.EventAccountDeleted, UserID: userID}); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/media"
 )
 
 const draftColumns = `
@@ -85,7 +86,7 @@ func (s *Store) SaveDraft(
 		if err != nil {
 			return err
 		}
-		return db.SetImageUses(tx, db.DraftSubject(d.ID), []int64{userID}, text.Content)
+		return media.SetImageUses(tx, media.DraftSubject(d.ID), []int64{userID}, text.Content)
 	})
 	if err != nil {
 		return nil, false, fmt.Errorf("save a draft of user %d: %w", userID, err)
@@ -210,7 +211,7 @@ func (s *Store) deleteDrafts(
 			return err
 		}
 		deleted = int64(len(locked))
-		return db.FreeImagesOfDrafts(tx, locked)
+		return media.FreeImagesOfDrafts(tx, locked)
 	})
 	return deleted, err
 }

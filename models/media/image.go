@@ -1,4 +1,4 @@
-package db
+package media
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // The states of an image. It begins as pending, so that a row names every object that the storage may hold. Only a
@@ -64,7 +65,7 @@ const imageColumns = `
 // it before ShowImage. CodeConflict, with the field: the images of the user or of all users would exceed the room.
 //
 // The bytes of all images are in settings. That row is locked last.
-func (s *DB) AddImage(ctx context.Context, i *models.Image, field string, room models.ImageRoom) error {
+func (s *Store) AddImage(ctx context.Context, i *models.Image, field string, room models.ImageRoom) error {
 	const sum = `
 		SELECT COALESCE(SUM(bytes+thumbnail_bytes),0)
 		FROM images FORCE INDEX (idx_user_id)
@@ -77,13 +78,13 @@ func (s *DB) AddImage(ctx context.Context, i *models.Image, field string, room m
 		SET value=CAST(value AS SIGNED)+?
 		WHERE name='image_bytes' AND CAST(value AS SIGNED)<=?`
 	size := i.Bytes + i.ThumbnailBytes
-	err := s.Transact(ctx, func(tx *Tx) error {
-		users, err := LockStandings(tx, i.UserID) // under this lock, nobody else adds images of the user
+	err := s.Transact(ctx, func(tx *db.Tx) error {
+		users, err := db.LockStandings(tx, i.UserID) // under this lock, nobody else adds images of the user
 		if err != nil {
 			return err
 		}
 		if users[i.UserID] == nil {
-			return ErrNoUser()
+			return db.ErrNoUser()
 		}
 		var used int64
 		if err := tx.Raw(sum, i.UserID, imageDeleting).Scan(&used).Error; err != nil {
@@ -115,7 +116,7 @@ func (s *DB) AddImage(ctx context.Context, i *models.Image, field string, room m
 }
 
 // ShowImage makes an image visible whose objects are stored.
-func (s *DB) ShowImage(ctx context.Context, id int64) error {
+func (s *Store) ShowImage(ctx context.Context, id int64) error {
 	const update = `
 		UPDATE images
 		SET state=?
@@ -131,7 +132,7 @@ func (s *DB) ShowImage(ctx context.Context, id int64) error {
 }
 
 // DropImage has the cron job delete an image that could not be stored.
-func (s *DB) DropImage(ctx context.Context, id int64) error {
+func (s *Store) DropImage(ctx context.Context, id int64) error {
 	const update = `
 		UPDATE images
 		SET state=?, due_at=?
@@ -143,7 +144,7 @@ func (s *DB) DropImage(ctx context.Context, id int64) error {
 }
 
 // ImageByName reads an image. CodeNotFound: it was deleted or never existed.
-func (s *DB) ImageByName(ctx context.Context, name string) (*models.Image, error) {
+func (s *Store) ImageByName(ctx context.Context, name string) (*models.Image, error) {
 	const query = `
 		SELECT ` + imageColumns + `
 		FROM images FORCE INDEX (idx_name)
@@ -177,19 +178,19 @@ func usesOfImages(ids string) string {
 		SELECT u.image_id, TRUE
 		FROM image_uses u FORCE INDEX (idx_image_id)
 		STRAIGHT_JOIN posts p ON p.id=u.subject_id
-		WHERE u.image_id IN (` + ids + `) AND u.subject_type='post' AND p.status=` + Literal(models.StatusNormal) + `
+		WHERE u.image_id IN (` + ids + `) AND u.subject_type='post' AND p.status=` + db.Literal(models.StatusNormal) + `
 		UNION
 		SELECT u.image_id, TRUE
 		FROM image_uses u FORCE INDEX (idx_image_id)
 		STRAIGHT_JOIN comments c ON c.id=u.subject_id
 		STRAIGHT_JOIN posts p ON p.id=c.post_id
-		WHERE u.image_id IN (` + ids + `) AND u.subject_type='comment' AND c.status=` + Literal(models.StatusNormal) + `
-			AND p.status=` + Literal(models.StatusNormal)
+		WHERE u.image_id IN (` + ids + `) AND u.subject_type='comment' AND c.status=` + db.Literal(models.StatusNormal) + `
+			AND p.status=` + db.Literal(models.StatusNormal)
 }
 
 // markHidden sets Hidden of images. An image that no post or comment uses is new, or only in a draft: it is hidden if
 // the account of its user is deleted.
-func (s *DB) markHidden(ctx context.Context, list []models.Image) error {
+func (s *Store) markHidden(ctx context.Context, list []models.Image) error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -201,7 +202,7 @@ func (s *DB) markHidden(ctx context.Context, list []models.Image) error {
 		ImageID int64
 		Shown   bool
 	}
-	if err := s.Read(ctx).Raw(usesOfImages(JoinIDs(ids))).Scan(&uses).Error; err != nil {
+	if err := s.Read(ctx).Raw(usesOfImages(db.JoinIDs(ids))).Scan(&uses).Error; err != nil {
 		return fmt.Errorf("read the uses of images: %w", err)
 	}
 	used, shown := map[int64]bool{}, map[int64]bool{}
@@ -212,7 +213,7 @@ func (s *DB) markHidden(ctx context.Context, list []models.Image) error {
 	query := `
 		SELECT id
 		FROM users
-		WHERE id IN (` + JoinIDs(users) + `) AND deleted_at IS NOT NULL`
+		WHERE id IN (` + db.JoinIDs(users) + `) AND deleted_at IS NOT NULL`
 	var gone []int64
 	if err := s.Read(ctx).Raw(query).Scan(&gone).Error; err != nil {
 		return fmt.Errorf("read the users of images: %w", err)
@@ -225,7 +226,7 @@ func (s *DB) markHidden(ctx context.Context, list []models.Image) error {
 }
 
 // ImageUses returns what keeps an image, drafts excepted: the latest MaxImageUses of each type.
-func (s *DB) ImageUses(ctx context.Context, id int64) ([]models.ImageUse, error) {
+func (s *Store) ImageUses(ctx context.Context, id int64) ([]models.ImageUse, error) {
 	const query = `
 		SELECT subject_type, subject_id
 		FROM image_uses FORCE INDEX (idx_image_id)
@@ -245,8 +246,8 @@ func (s *DB) ImageUses(ctx context.Context, id int64) ([]models.ImageUse, error)
 
 // Images lists the images of the user, the latest first: at most limit images older than row before (0 for the first
 // page).
-func (s *DB) Images(ctx context.Context, userID, before int64, limit int) ([]models.Image, error) {
-	where := Matching("user_id=?", userID)
+func (s *Store) Images(ctx context.Context, userID, before int64, limit int) ([]models.Image, error) {
+	where := db.Matching("user_id=?", userID)
 	where.AddIf(before > 0, "id<?", before)
 	where.Add("state=?", imageReady)
 	query := `
@@ -265,14 +266,14 @@ func (s *DB) Images(ctx context.Context, userID, before int64, limit int) ([]mod
 // DeleteImage deletes an image, whatever shows it, and has the cron job delete its objects. If the actor is not its
 // user, the act is logged, and CodeForbidden means that the actor is no longer a moderator. CodeNotFound: it was
 // deleted before.
-func (s *DB) DeleteImage(ctx context.Context, actor int64, i *models.Image) error {
+func (s *Store) DeleteImage(ctx context.Context, actor int64, i *models.Image) error {
 	const update = `
 		UPDATE images FORCE INDEX (PRIMARY)
 		SET state=?, due_at=?
 		WHERE id=? AND state=?`
-	err := s.Transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
 		if actor != i.UserID {
-			if err := LockActor(tx, actor, models.RoleModerator); err != nil {
+			if err := db.LockActor(tx, actor, models.RoleModerator); err != nil {
 				return err
 			}
 		}
@@ -286,7 +287,7 @@ func (s *DB) DeleteImage(ctx context.Context, actor int64, i *models.Image) erro
 		if actor == i.UserID {
 			return nil
 		}
-		return LogModeration(tx, ModerationAct{
+		return db.LogModeration(tx, db.ModerationAct{
 			ActorID: actor, Action: "image.delete", TargetType: "image", TargetID: i.ID,
 			Before: map[string]any{"name": i.Name, "user_id": i.UserID},
 		})
@@ -303,7 +304,7 @@ func (s *DB) DeleteImage(ctx context.Context, actor int64, i *models.Image) erro
 //
 // The rows stay locked from the look at the uses to the mark, and a text locks the row of an image before it writes a
 // use. So either the text comes first and the image stays, or the text finds the image marked.
-func (s *DB) OrphanImages(ctx context.Context, limit int) (orphans []models.StoredImage, taken int, err error) {
+func (s *Store) OrphanImages(ctx context.Context, limit int) (orphans []models.StoredImage, taken int, err error) {
 	const find = `
 		SELECT id
 		FROM images FORCE INDEX (idx_due_at)
@@ -318,7 +319,7 @@ func (s *DB) OrphanImages(ctx context.Context, limit int) (orphans []models.Stor
 	if len(ids) == 0 {
 		return nil, 0, nil
 	}
-	err = s.Transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *db.Tx) error {
 		locked, err := lockImages(tx, ids)
 		if err != nil {
 			return err
@@ -326,7 +327,7 @@ func (s *DB) OrphanImages(ctx context.Context, limit int) (orphans []models.Stor
 		uses := `
 			SELECT DISTINCT image_id
 			FROM image_uses FORCE INDEX (idx_image_id)
-			WHERE image_id IN (` + JoinIDs(Ascending(ids)) + `)`
+			WHERE image_id IN (` + db.JoinIDs(db.Ascending(ids)) + `)`
 		var used []int64
 		if err := tx.Raw(uses).Scan(&used).Error; err != nil {
 			return err
@@ -364,11 +365,11 @@ type lockedImage struct {
 }
 
 // lockImages locks images in the order of their ids. Those that do not exist are left out.
-func lockImages(tx *Tx, ids []int64) (locked []lockedImage, err error) {
+func lockImages(tx *db.Tx, ids []int64) (locked []lockedImage, err error) {
 	query := `
 		SELECT id, name, user_id, state, due_at
 		FROM images FORCE INDEX (PRIMARY)
-		WHERE id IN (` + JoinIDs(Ascending(ids)) + `)
+		WHERE id IN (` + db.JoinIDs(db.Ascending(ids)) + `)
 		ORDER BY id
 		FOR UPDATE`
 	return locked, tx.Raw(query).Scan(&locked).Error
@@ -376,19 +377,19 @@ func lockImages(tx *Tx, ids []int64) (locked []lockedImage, err error) {
 
 // updateImages changes the rows of images that the transaction holds. The change consists of names and numbers of this
 // package, and of placeholders for args.
-func updateImages(tx *Tx, ids []int64, change string, args ...any) error {
+func updateImages(tx *db.Tx, ids []int64, change string, args ...any) error {
 	if len(ids) == 0 {
 		return nil
 	}
 	update := `
 		UPDATE images FORCE INDEX (PRIMARY)
 		SET ` + change + `
-		WHERE id IN (` + JoinIDs(ids) + `)`
+		WHERE id IN (` + db.JoinIDs(ids) + `)`
 	return tx.Exec(update, args...).Error
 }
 
 // ForgetImage deletes the row of an orphaned image whose objects are deleted.
-func (s *DB) ForgetImage(ctx context.Context, id int64) error {
+func (s *Store) ForgetImage(ctx context.Context, id int64) error {
 	const find = `
 		SELECT subject_type, subject_id
 		FROM image_uses FORCE INDEX (idx_image_id)
@@ -408,7 +409,7 @@ func (s *DB) ForgetImage(ctx context.Context, id int64) error {
 		UPDATE settings
 		SET value=CAST(value AS SIGNED)-?
 		WHERE name='image_bytes'`
-	err := s.Transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
 		if _, err := lockImages(tx, []int64{id}); err != nil {
 			return err
 		}
@@ -441,7 +442,7 @@ func (s *DB) ForgetImage(ctx context.Context, id int64) error {
 const imageRetry = 10 * time.Minute
 
 // RetryImage has the objects of an orphaned image deleted later, because the storage failed.
-func (s *DB) RetryImage(ctx context.Context, id int64) error {
+func (s *Store) RetryImage(ctx context.Context, id int64) error {
 	const update = `
 		UPDATE images
 		SET due_at=?
@@ -476,7 +477,7 @@ func TargetSubject(t models.Target) ImageSubject { return ImageSubject{string(t.
 // AddImageUses records that a further version of a subject's text uses images. The caller holds the subject's row, and
 // locks only tags and events afterwards. An image that belongs to none of the owners is passed over: a text of another
 // user may name its address, but does not keep it. So are images that do not exist.
-func AddImageUses(tx *Tx, subject ImageSubject, owners []int64, texts ...string) error {
+func AddImageUses(tx *db.Tx, subject ImageSubject, owners []int64, texts ...string) error {
 	names := imageNames(texts...)
 	if len(names) == 0 {
 		return nil
@@ -487,7 +488,7 @@ func AddImageUses(tx *Tx, subject ImageSubject, owners []int64, texts ...string)
 
 // SetImageUses records that a subject uses the images of these texts and no others. Those that nothing else uses are
 // kept for another day, because the user may want to use them again.
-func SetImageUses(tx *Tx, subject ImageSubject, owners []int64, texts ...string) error {
+func SetImageUses(tx *db.Tx, subject ImageSubject, owners []int64, texts ...string) error {
 	free, err := changeImageUses(tx, subject, owners, imageNames(texts...), true)
 	if err != nil {
 		return err
@@ -497,7 +498,7 @@ func SetImageUses(tx *Tx, subject ImageSubject, owners []int64, texts ...string)
 
 // EraseImageUses records that a text was erased for good, and which texts of its subject are left. The images that only
 // the erased text used are deleted, like that text: a draft does not keep them.
-func EraseImageUses(tx *Tx, subject ImageSubject, left ...string) error {
+func EraseImageUses(tx *db.Tx, subject ImageSubject, left ...string) error {
 	free, err := changeImageUses(tx, subject, nil, imageNames(left...), true)
 	if err != nil || len(free) == 0 {
 		return err
@@ -505,7 +506,7 @@ func EraseImageUses(tx *Tx, subject ImageSubject, left ...string) error {
 	query := `
 		SELECT DISTINCT image_id
 		FROM image_uses FORCE INDEX (idx_image_id)
-		WHERE image_id IN (` + JoinIDs(Ascending(free)) + `) AND subject_type<>'draft'`
+		WHERE image_id IN (` + db.JoinIDs(db.Ascending(free)) + `) AND subject_type<>'draft'`
 	var used []int64
 	if err := tx.Raw(query).Scan(&used).Error; err != nil {
 		return err
@@ -520,7 +521,7 @@ func EraseImageUses(tx *Tx, subject ImageSubject, left ...string) error {
 // changeImageUses adds uses of images that belong to one of the owners, and if replace is set, removes those of all
 // other images. It returns the images whose uses it removed, which the transaction holds.
 func changeImageUses(
-	tx *Tx, subject ImageSubject, owners []int64, names []string, replace bool,
+	tx *db.Tx, subject ImageSubject, owners []int64, names []string, replace bool,
 ) (free []int64, err error) {
 	const readBefore = `
 		SELECT image_id
@@ -569,13 +570,13 @@ func changeImageUses(
 	}
 	remove := `
 		DELETE FROM image_uses
-		WHERE subject_type=? AND subject_id=? AND image_id IN (` + JoinIDs(Ascending(removed)) + `)`
+		WHERE subject_type=? AND subject_id=? AND image_id IN (` + db.JoinIDs(db.Ascending(removed)) + `)`
 	return free, tx.Exec(remove, subject.Type, subject.ID).Error
 }
 
 // FreeImagesOfDrafts records that deleted drafts show nothing.
-func FreeImagesOfDrafts(tx *Tx, drafts []int64) error {
-	list := JoinIDs(drafts)
+func FreeImagesOfDrafts(tx *db.Tx, drafts []int64) error {
+	list := db.JoinIDs(drafts)
 	read := `
 		SELECT DISTINCT image_id
 		FROM image_uses FORCE INDEX (PRIMARY)
