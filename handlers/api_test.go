@@ -216,11 +216,11 @@ type account struct {
 	Token string
 }
 
-var accounts atomic.Int64
+var made atomic.Int64
 
 func (a *api) account(t *testing.T) account {
 	t.Helper()
-	name := "user" + strconv.FormatInt(accounts.Add(1), 10)
+	name := "user" + strconv.FormatInt(made.Add(1), 10)
 	user := &models.User{Username: name, Email: name + models.NoEmailDomain}
 	if err := a.store.CreateUser(t.Context(), user); err != nil {
 		t.Fatal(err)

@@ -163,7 +163,7 @@ func (w *world) insert(query string) string {
 // written into the database.
 func (w *world) someone(as caller) account {
 	w.t.Helper()
-	name := "user" + strconv.FormatInt(accounts.Add(1), 10)
+	name := "user" + strconv.FormatInt(made.Add(1), 10)
 	user := &models.User{Username: name, Email: name + models.NoEmailDomain, PasswordHash: w.password, Role: as.role}
 	if err := w.store.CreateUser(w.t.Context(), user); err != nil {
 		w.t.Fatal(err)

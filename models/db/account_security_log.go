@@ -71,7 +71,7 @@ func (r *securityRow) bucket() string {
 // events share a row in each hour, and the rows of an hour are bounded, so that no client can fill the log.
 func LogSecurity(tx *Tx, e SecurityEvent) error {
 	r := &securityRow{SecurityEvent: e, hour: tx.Now.Truncate(time.Hour), created: tx.Now}
-	if caller := tx.caller; caller != nil {
+	if caller := tx.CalledBy(); caller != nil {
 		r.address, r.agent = caller.Address, cleanAgent(caller.UserAgent)
 		if caller.UserID != e.UserID {
 			r.actor = caller.UserID

@@ -59,7 +59,7 @@ func TestReads_areEndedByTheServer(t *testing.T) {
 	s, err := Open(t.Context(), testkit.Database(t), Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	require.NoError(t, s.CreateUser(t.Context(), &models.User{Username: "ada", Email: "ada@example.org"}))
+	testkit.AddUsers(t, s.Pool(), 1, 1)
 	// It would take days. An interrupted SLEEP is not an error in MySQL.
 	const endless = `
 		SELECT COUNT(*)

@@ -242,3 +242,6 @@ func writeTagCounts(tx *Tx) error {
 	}
 	return nil
 }
+
+// CalledBy returns the caller of the transaction: see WithCaller. It is nil if there is none.
+func (tx *Tx) CalledBy() *Caller { return tx.caller }
