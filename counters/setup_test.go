@@ -21,6 +21,7 @@ import (
 	"likewise/internal/servers"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
@@ -144,7 +145,7 @@ func newForumOn(t testing.TB, r *Redis) *forum {
 	t.Cleanup(func() { store.Close() })
 	testkit.AddUsers(t, store.Pool(), 1, 1000)
 	author := &models.User{Username: "ada", Email: "ada@example.org"}
-	require.NoError(t, store.CreateUser(t.Context(), author))
+	require.NoError(t, accounts.New(store).CreateUser(t.Context(), author))
 	f := &forum{queries: queries, dsn: dsn, author: models.Author{ID: author.ID}, outcomes: map[Outcome]int{}}
 	f.Likes = NewLikes(r, store, LikesOptions{Count: func(o Outcome) {
 		f.mu.Lock()

@@ -7,6 +7,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/db"
 )
 
@@ -65,7 +66,7 @@ func TestBan_outlivesItsAccount(t *testing.T) {
 	ahead.advance(2 * time.Hour)
 	register("username", "Ada", "other@example.org") // for good, like that of every deleted account
 	register("", "other", "ADA@example.org")
-	purged, err := store.PurgeHeldNames(t.Context(), 1000)
+	purged, err := accounts.New(store).PurgeHeldNames(t.Context(), 1000)
 	if err != nil || purged != 1 {
 		t.Errorf("%d names are purged, %v", purged, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/accounts"
 )
 
 // promoted sets the role of an account.
@@ -65,7 +66,7 @@ func TestBan_lastsUntilItEnds(t *testing.T) {
 	a.must(t, 200, account{}, "GET", pathOf(post), nil) // what the user wrote stays
 
 	// A token that an operator creates for the user does not work until the ban ends.
-	token, err := a.store.CreateSession(t.Context(), ada.ID)
+	token, err := accounts.New(a.store).CreateSession(t.Context(), ada.ID)
 	if err != nil {
 		t.Fatal(err)
 	}

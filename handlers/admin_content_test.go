@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/moderation"
 )
 
@@ -221,7 +222,7 @@ func TestAccounts_areFoundByModerators(t *testing.T) {
 	a := newAPI(t, modes[0])
 	mod := a.moderator(t)
 	for _, name := range []string{"ann", "Anna", "an_na", "bert"} {
-		if err := a.store.CreateUser(t.Context(),
+		if err := accounts.New(a.store).CreateUser(t.Context(),
 			&models.User{Username: name, Email: "mail-" + name + "@example.org"}); err != nil {
 			t.Fatal(err)
 		}

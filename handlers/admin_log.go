@@ -86,7 +86,7 @@ func (s *Server) listActs(c *fiber.Ctx) error {
 		name: name,
 		read: func(ctx context.Context, at position) ([]models.LoggedAct, *models.ListKey, error) {
 			q.After, q.Limit = at.after, at.limit
-			return all(s.store.ModerationLog(ctx, q))
+			return all(s.accounts.ModerationLog(ctx, q))
 		},
 		key: (*models.LoggedAct).Key,
 		show: each(func(a *models.LoggedAct) actJSON {
@@ -111,7 +111,7 @@ func (s *Server) exportActs(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderContentDisposition, `attachment; filename="moderation-log.csv"`)
 	q.Limit = exportPage
 	return s.send(c, &download{size: -1, next: func(ctx context.Context, piece *bytes.Buffer) (ended bool, err error) {
-		acts, err := s.store.ModerationLog(ctx, q)
+		acts, err := s.accounts.ModerationLog(ctx, q)
 		if err != nil {
 			return false, err
 		}

@@ -25,7 +25,7 @@ func (s *Server) changeRole(c *fiber.Ctx) error {
 	if err != nil {
 		return models.Invalid("role", models.NotOneOf(models.RoleNames()...))
 	}
-	ended, err := s.store.ChangeRole(c.UserContext(), viewerID(c), id, role, reason)
+	ended, err := s.accounts.ChangeRole(c.UserContext(), viewerID(c), id, role, reason)
 	if err != nil {
 		return err
 	}

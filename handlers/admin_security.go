@@ -63,7 +63,7 @@ func (s *Server) listSecurityEvents(c *fiber.Ctx) error {
 		name: name,
 		read: func(ctx context.Context, at position) ([]models.LoggedEvent, *models.ListKey, error) {
 			q.After, q.Limit = at.after, at.limit
-			return all(s.store.SecurityLog(ctx, q))
+			return all(s.accounts.SecurityLog(ctx, q))
 		},
 		key:  (*models.LoggedEvent).Key,
 		show: each(newEventJSON),

@@ -10,6 +10,7 @@ import (
 	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/db"
 )
 
@@ -118,7 +119,7 @@ func TestSecurityLog_recordsWhatHappensToAccounts(t *testing.T) {
 		time.Now().UTC().Add(-models.SecurityLogLife-time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.store.PurgeSecurityLog(t.Context(), 1000); err != nil {
+	if _, err := accounts.New(a.store).PurgeSecurityLog(t.Context(), 1000); err != nil {
 		t.Fatal(err)
 	}
 	if n := a.number(t, "SELECT COUNT(*) FROM security_log"); n != 0 {
@@ -131,7 +132,7 @@ func TestSecurityLog_cannotBeFilled(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.Database(t))
 	ada := &models.User{Username: "ada", Email: "ada@example.org"}
-	if err := store.CreateUser(t.Context(), ada); err != nil {
+	if err := accounts.New(store).CreateUser(t.Context(), ada); err != nil {
 		t.Fatal(err)
 	}
 	number := func(query string) (n int64) {
@@ -146,7 +147,7 @@ func TestSecurityLog_cannotBeFilled(t *testing.T) {
 		t.Helper()
 		failed++
 		ctx := db.WithCaller(t.Context(), &db.Caller{Address: address, UserAgent: login})
-		if err := store.LogFailedLogin(ctx, 0, login); err != nil {
+		if err := accounts.New(store).LogFailedLogin(ctx, 0, login); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -176,7 +177,7 @@ func TestSecurityLog_cannotBeFilled(t *testing.T) {
 	}
 	for i := range 50 { // by one account, from everywhere
 		ctx := db.WithCaller(t.Context(), &db.Caller{Address: fmt.Sprintf("203.0.113.%d", i)})
-		if _, err := store.Login(ctx, ada, ""); err != nil {
+		if _, err := accounts.New(store).Login(ctx, ada, ""); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -202,7 +203,7 @@ func TestEmail_isReadByHigherRolesAndRecorded(t *testing.T) {
 	made := map[models.Role]int64{}
 	for _, role := range []models.Role{models.RoleUser, models.RoleModerator, models.RoleAdmin} {
 		u := &models.User{Username: "the-" + role.String(), Email: "mail-" + role.String() + "@example.org", Role: role}
-		if err := a.store.CreateUser(t.Context(), u); err != nil {
+		if err := accounts.New(a.store).CreateUser(t.Context(), u); err != nil {
 			t.Fatal(err)
 		}
 		made[role] = u.ID

@@ -99,7 +99,7 @@ func (s *Server) listAccounts(c *fiber.Ctx) error {
 	q.Banned = banned == "true"
 	name := fmt.Sprintf("accounts:%d:%t username=%s email=%s", q.Role, q.Banned, q.Username, q.Email)
 	if q.Email != "" {
-		if err := s.store.LogEmailSearched(c.UserContext()); err != nil {
+		if err := s.accounts.LogEmailSearched(c.UserContext()); err != nil {
 			return err
 		}
 	}
@@ -107,7 +107,7 @@ func (s *Server) listAccounts(c *fiber.Ctx) error {
 		name: name,
 		read: func(ctx context.Context, at position) ([]models.Account, *models.ListKey, error) {
 			q.After, q.Limit = at.id(), at.limit
-			return all(s.store.Accounts(ctx, q))
+			return all(s.accounts.Accounts(ctx, q))
 		},
 		key:  func(a *models.Account) models.ListKey { return models.ListKey{ID: a.User.ID} },
 		show: each(s.newAccountJSON),
@@ -119,7 +119,7 @@ func (s *Server) readAccount(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	account, counts, err := s.store.AccountByID(c.UserContext(), id)
+	account, counts, err := s.accounts.AccountByID(c.UserContext(), id)
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (s *Server) readAccount(c *fiber.Ctx) error {
 	}
 	email := s.newUserJSON(&account.User).Email
 	if email != nil && models.Outranks(viewerID(c), viewer(c).Role, id, account.User.Role) == nil {
-		if err := s.store.LogEmailRead(c.UserContext(), id); err != nil {
+		if err := s.accounts.LogEmailRead(c.UserContext(), id); err != nil {
 			return err // an address is shown only if that is recorded
 		}
 		out.Email = email

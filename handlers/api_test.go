@@ -24,6 +24,7 @@ import (
 	"likewise/handlers/markdown"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/db"
 	"likewise/models/likes"
 	"likewise/models/webhooks"
@@ -222,10 +223,10 @@ func (a *api) account(t *testing.T) account {
 	t.Helper()
 	name := "user" + strconv.FormatInt(made.Add(1), 10)
 	user := &models.User{Username: name, Email: name + models.NoEmailDomain}
-	if err := a.store.CreateUser(t.Context(), user); err != nil {
+	if err := accounts.New(a.store).CreateUser(t.Context(), user); err != nil {
 		t.Fatal(err)
 	}
-	token, err := a.store.CreateSession(t.Context(), user.ID)
+	token, err := accounts.New(a.store).CreateSession(t.Context(), user.ID)
 	if err != nil {
 		t.Fatal(err)
 	}

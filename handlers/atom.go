@@ -283,7 +283,7 @@ func (s *Server) feedUser(c *fiber.Ctx) error {
 		return err
 	}
 	return s.replyFeed(c, fmt.Sprintf("user=%d", id), func(ctx context.Context) (feed, error) {
-		user, err := s.store.UserByID(ctx, id)
+		user, err := s.accounts.UserByID(ctx, id)
 		if err != nil {
 			return feed{}, err
 		}

@@ -8,6 +8,7 @@ import (
 	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/privacy"
 )
 
@@ -53,7 +54,7 @@ func TestBan_outlivesTheAttemptToDeleteTheAccount(t *testing.T) {
 	here.must(t, 200, mod, "POST", adminPath(ada, "ban"), obj{"reason": "Spam."})
 	there.must(t, 200, ada, "GET", "/v1/me", nil) // still cached there
 	there.refused(t, 401, "unauthorized", ada, "DELETE", "/v1/me", obj{"password": password})
-	user, err := store.UserByID(t.Context(), ada.ID)
+	user, err := accounts.New(store).UserByID(t.Context(), ada.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +99,8 @@ func TestRole_demotionEndsSessionsAndTokensForGood(t *testing.T) {
 		at.refused(t, 401, "unauthorized", mod, "GET", "/v1/me", nil)
 	}
 	a.newToken(t, a.login(t, "byron", password), "moderate")
-	if err := store.SetRole(t.Context(), mod.ID, models.RoleUser); err != nil { // the operator's command does the same
+	// the operator's command does the same
+	if err := accounts.New(store).SetRole(t.Context(), mod.ID, models.RoleUser); err != nil {
 		t.Fatal(err)
 	}
 	if n := a.number(t, "SELECT COUNT(*) FROM sessions WHERE user_id=?", mod.ID); n != 0 {

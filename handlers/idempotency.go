@@ -232,7 +232,7 @@ func (s *Server) repeatRegistration(c *fiber.Ctx) error {
 }
 
 func (s *Server) repeatToken(c *fiber.Ctx) error {
-	token, secret, err := s.store.ReissueToken(c.UserContext(), viewerID(c), madeID(c))
+	token, secret, err := s.accounts.ReissueToken(c.UserContext(), viewerID(c), madeID(c))
 	if err != nil {
 		return err
 	}
@@ -288,7 +288,7 @@ func (s *Server) repeatBan(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	account, _, err := s.store.AccountByID(c.UserContext(), id)
+	account, _, err := s.accounts.AccountByID(c.UserContext(), id)
 	if err != nil {
 		return err
 	}

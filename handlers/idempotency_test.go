@@ -15,6 +15,7 @@ import (
 	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/likes"
 )
 
@@ -113,7 +114,7 @@ func TestIdempotency_belongsToOneRequestOfOneUser(t *testing.T) {
 	a.refusedField(t, 422, "invalid", "Idempotency-Key", users[0], "POST", pathOf(read[post](t, first))+"/comments",
 		text, key("k"))
 	// Another session of the user is the same user.
-	token, err := a.store.CreateSession(t.Context(), users[0].ID)
+	token, err := accounts.New(a.store).CreateSession(t.Context(), users[0].ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +148,7 @@ func TestIdempotency_refusesUnreadableKeysOnEveryPOST(t *testing.T) {
 		a.refusedField(t, 400, "malformed", "Idempotency-Key", ada, "POST", "/v1/posts", text, key(k))
 	}
 	root := a.account(t)
-	if err := a.store.SetRole(t.Context(), root.ID, models.RoleAdmin); err != nil {
+	if err := accounts.New(a.store).SetRole(t.Context(), root.ID, models.RoleAdmin); err != nil {
 		t.Fatal(err)
 	}
 	posts := 0

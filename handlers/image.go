@@ -371,7 +371,7 @@ func (s *Server) readImageForModerators(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	account, _, err := s.store.AccountByID(ctx, i.UserID)
+	account, _, err := s.accounts.AccountByID(ctx, i.UserID)
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	"likewise/internal/servers"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/accounts"
 )
 
 // limited enables limits, counted on Redis, or in the process alone for "".
@@ -327,7 +328,7 @@ func TestLogin_limitsReportNoAccount(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Only the operator can enter an address that is not ASCII.
-	if err := a.store.CreateUser(t.Context(),
+	if err := accounts.New(a.store).CreateUser(t.Context(),
 		&models.User{Username: "eve", Email: "\u00e9ve@example.org", PasswordHash: hash}); err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ import (
 	"likewise/images"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/moderation"
 	"likewise/models/stock"
@@ -165,7 +166,7 @@ func (w *world) someone(as caller) account {
 	w.t.Helper()
 	name := "user" + strconv.FormatInt(made.Add(1), 10)
 	user := &models.User{Username: name, Email: name + models.NoEmailDomain, PasswordHash: w.password, Role: as.role}
-	if err := w.store.CreateUser(w.t.Context(), user); err != nil {
+	if err := accounts.New(w.store).CreateUser(w.t.Context(), user); err != nil {
 		w.t.Fatal(err)
 	}
 	out := account{ID: user.ID, Name: name}
@@ -291,7 +292,7 @@ var objects = map[string]func(w *world, owner account) string{
 		if owner.ID == 0 {
 			return "none"
 		}
-		key := "draft-" + strconv.FormatInt(accounts.Add(1), 10)
+		key := "draft-" + strconv.FormatInt(made.Add(1), 10)
 		w.insert(fmt.Sprintf("INSERT INTO drafts (user_id, draft_key, title, content, tags)"+
 			" VALUES (%d,'%s','A title','','')", owner.ID, key))
 		return key

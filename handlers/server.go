@@ -36,6 +36,7 @@ import (
 	"likewise/handlers/signin"
 	"likewise/images"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
@@ -113,6 +114,7 @@ type Config struct {
 type Server struct {
 	app         *fiber.App
 	store       *db.DB
+	accounts    *accounts.Store
 	media       *media.Store
 	people      *people.Store
 	content     *content.Store
@@ -187,10 +189,11 @@ func New(c Config) (*Server, error) {
 		factor = 0
 	}
 	s := &Server{
-		store: c.Store, media: media.New(c.Store), people: people.New(c.Store), content: content.New(c.Store), stock: stock.New(c.Store),
-		moderation: moderation.New(c.Store), privacy: privacy.New(c.Store),
-		reader: reader.New(c.Store), webhooks: webhooks.New(c.Store),
-		likes: likes.New(c.Store), gate: c.Likes, desk: c.Desk, now: c.Now, log: c.Logger, timeout: c.Timeout,
+		store: c.Store, accounts: accounts.New(c.Store), media: media.New(c.Store), people: people.New(c.Store),
+		content: content.New(c.Store), stock: stock.New(c.Store), likes: likes.New(c.Store),
+		reader: reader.New(c.Store), moderation: moderation.New(c.Store), webhooks: webhooks.New(c.Store),
+		privacy: privacy.New(c.Store),
+		gate:    c.Likes, desk: c.Desk, now: c.Now, log: c.Logger, timeout: c.Timeout,
 		passwords: signin.NewPasswords(), cursors: pages.NewCursors(c.Store.CursorKey()),
 		cors:   cors{c.Origins, c.Local},
 		limits: limits{c.Limiter, c.LimitFactor, c.Now}, proxies: c.TrustedProxies,

@@ -30,7 +30,7 @@ func sessionHash(c *fiber.Ctx) [32]byte {
 
 func (s *Server) logout(c *fiber.Ctx) error {
 	hash := sessionHash(c)
-	if err := s.store.DeleteSession(c.UserContext(), hash); err != nil {
+	if err := s.accounts.DeleteSession(c.UserContext(), hash); err != nil {
 		return err
 	}
 	s.sessions.Forget(hash)
@@ -42,7 +42,7 @@ func (s *Server) listSessions(c *fiber.Ctx) error {
 	return replyList(s, c, listing[models.SessionInfo, sessionInfoJSON]{
 		name: ofUser("sessions", viewerID(c)),
 		read: func(ctx context.Context, at position) ([]models.SessionInfo, *models.ListKey, error) {
-			return all(s.store.Sessions(ctx, viewerID(c), at.after, at.limit))
+			return all(s.accounts.Sessions(ctx, viewerID(c), at.after, at.limit))
 		},
 		key: (*models.SessionInfo).Key,
 		show: each(func(info *models.SessionInfo) sessionInfoJSON {
@@ -54,12 +54,12 @@ func (s *Server) listSessions(c *fiber.Ctx) error {
 }
 
 func (s *Server) endSession(c *fiber.Ctx) error {
-	return s.endSessions(c)(s.store.EndSession(c.UserContext(), viewerID(c), c.Params("id")))
+	return s.endSessions(c)(s.accounts.EndSession(c.UserContext(), viewerID(c), c.Params("id")))
 }
 
 // endOtherSessions ends all sessions of the viewer but that of the request.
 func (s *Server) endOtherSessions(c *fiber.Ctx) error {
-	return s.endSessions(c)(s.store.EndOtherSessions(c.UserContext(), viewerID(c), sessionHash(c)))
+	return s.endSessions(c)(s.accounts.EndOtherSessions(c.UserContext(), viewerID(c), sessionHash(c)))
 }
 
 // endSessions answers when sessions were ended: here at once, in other processes within seconds (see signin.Sessions).

@@ -14,6 +14,7 @@ import (
 	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/likes"
 	"likewise/models/privacy"
 )
@@ -98,8 +99,8 @@ func TestSessions_changesReachEveryProcess(t *testing.T) {
 			return 401
 		},
 		"demotion": func(ada account) int {
-			require.NoError(t, store.SetRole(t.Context(), ada.ID, models.RoleModerator))
-			require.NoError(t, store.SetRole(t.Context(), ada.ID, models.RoleUser))
+			require.NoError(t, accounts.New(store).SetRole(t.Context(), ada.ID, models.RoleModerator))
+			require.NoError(t, accounts.New(store).SetRole(t.Context(), ada.ID, models.RoleUser))
 			return 401
 		},
 	} {
@@ -116,7 +117,7 @@ func TestSessions_changesReachEveryProcess(t *testing.T) {
 	ada := here.grow(t, here.account(t), models.RoleModerator)
 	const byEmail = "/v1/admin/users?email=a@example.org" // for admins
 	there.must(t, 403, ada, "GET", byEmail, nil)
-	require.NoError(t, store.SetRole(t.Context(), ada.ID, models.RoleAdmin))
+	require.NoError(t, accounts.New(store).SetRole(t.Context(), ada.ID, models.RoleAdmin))
 	testkit.Eventually(t, 10*time.Second, func() (bool, string) {
 		r := there.send(t, ada, "GET", byEmail, nil)
 		return r.Status == 200, "promoted: " + r.String()
@@ -224,8 +225,8 @@ func TestSessions_tokensThatArriveTogetherShareAQuery(t *testing.T) {
 	for i := range users {
 		name := fmt.Sprintf("crowd-%d", i)
 		u := &models.User{Username: name, Email: name + "@example.org", PasswordHash: "x"}
-		require.NoError(t, store.CreateUser(t.Context(), u))
-		token, err := store.CreateSession(t.Context(), u.ID)
+		require.NoError(t, accounts.New(store).CreateUser(t.Context(), u))
+		token, err := accounts.New(store).CreateSession(t.Context(), u.ID)
 		require.NoError(t, err)
 		users[i] = account{ID: u.ID, Token: token}
 	}

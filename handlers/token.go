@@ -34,7 +34,7 @@ func (s *Server) listTokens(c *fiber.Ctx) error {
 	return replyList(s, c, listing[models.APIToken, tokenJSON]{
 		name: ofUser("tokens", viewerID(c)),
 		read: func(ctx context.Context, at position) ([]models.APIToken, *models.ListKey, error) {
-			return all(s.store.Tokens(ctx, viewerID(c), at.after, at.limit))
+			return all(s.accounts.Tokens(ctx, viewerID(c), at.after, at.limit))
 		},
 		key:  (*models.APIToken).Key,
 		show: each(newTokenInfo),
@@ -47,7 +47,7 @@ func (s *Server) createToken(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	token, secret, err := s.store.CreateToken(c.UserContext(), viewerID(c), sessionHash(c), grant)
+	token, secret, err := s.accounts.CreateToken(c.UserContext(), viewerID(c), sessionHash(c), grant)
 	if err != nil {
 		return err
 	}
@@ -59,5 +59,5 @@ func replyCreatedToken(c *fiber.Ctx, token *models.APIToken, secret string) erro
 }
 
 func (s *Server) revokeToken(c *fiber.Ctx) error {
-	return s.endSessions(c)(s.store.RevokeToken(c.UserContext(), viewerID(c), c.Params("id")))
+	return s.endSessions(c)(s.accounts.RevokeToken(c.UserContext(), viewerID(c), c.Params("id")))
 }

@@ -10,6 +10,7 @@ import (
 	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/accounts"
 )
 
 type apiToken struct {
@@ -223,7 +224,7 @@ func TestToken_toModerateEndsWithTheRole(t *testing.T) {
 	var ahead clock
 	a := serve(t, store, func(c *handlers.Config) { c.Now = ahead.now })
 	ada, bob := a.account(t), a.account(t)
-	if err := store.SetRole(t.Context(), ada.ID, models.RoleModerator); err != nil {
+	if err := accounts.New(store).SetRole(t.Context(), ada.ID, models.RoleModerator); err != nil {
 		t.Fatal(err)
 	}
 	ban := func(i int) string { return fmt.Sprintf("/v1/admin/users/%d/%s", bob.ID, []string{"ban", "unban"}[i%2]) }
@@ -234,13 +235,13 @@ func TestToken_toModerateEndsWithTheRole(t *testing.T) {
 	a.must(t, 204, bot, "POST", ban(1), reason)
 	a.refused(t, 403, "forbidden", reader, "POST", ban(0), reason)
 	a.refused(t, 403, "forbidden", bot, "GET", "/v1/posts", nil)
-	if err := store.SetRole(t.Context(), ada.ID, models.RoleUser); err != nil {
+	if err := accounts.New(store).SetRole(t.Context(), ada.ID, models.RoleUser); err != nil {
 		t.Fatal(err)
 	}
 	a.refused(t, 401, "unauthorized", bot, "POST", ban(0), reason) // MySQL decides, not the cache
 	ahead.advance(5 * time.Second)
 	a.refused(t, 401, "unauthorized", bot, "POST", ban(0), reason)
-	token, err := store.CreateSession(t.Context(), ada.ID)
+	token, err := accounts.New(store).CreateSession(t.Context(), ada.ID)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,7 +61,7 @@ func (s *Server) register(c *fiber.Ctx) error {
 		return err
 	}
 	user := &models.User{Username: in.Username, Email: in.Email, PasswordHash: hash}
-	token, err := s.store.Register(c.UserContext(), user, userAgent(c))
+	token, err := s.accounts.Register(c.UserContext(), user, userAgent(c))
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (s *Server) login(c *fiber.Ctx) error {
 // openSession checks a login and a password, and opens a session. An unknown login costs the same time and returns the
 // same error as a wrong password.
 func (s *Server) openSession(c *fiber.Ctx, name, password string) (*models.User, string, error) {
-	user, err := s.store.UserByLogin(c.UserContext(), name)
+	user, err := s.accounts.UserByLogin(c.UserContext(), name)
 	if models.ErrorCode(err) == models.CodeNotFound {
 		user, err = &models.User{}, nil // takes the same path, at the same cost
 	}
@@ -111,18 +111,18 @@ func (s *Server) openSession(c *fiber.Ctx, name, password string) (*models.User,
 		return nil, "", err
 	}
 	if !ok {
-		if err := s.store.LogFailedLogin(c.UserContext(), target, name); err != nil {
+		if err := s.accounts.LogFailedLogin(c.UserContext(), target, name); err != nil {
 			s.log.Warn("failed login not logged", "request_id", requestID(c), "error", err)
 		}
 		return nil, "", models.Errorf(models.CodeUnauthorized, "The login or the password is wrong.")
 	}
 	s.loginSucceeded(c.UserContext(), attempt)
-	token, err := s.store.Login(c.UserContext(), user, userAgent(c))
+	token, err := s.accounts.Login(c.UserContext(), user, userAgent(c))
 	return user, token, err
 }
 
 func (s *Server) me(c *fiber.Ctx) error {
-	user, err := s.store.UserByID(c.UserContext(), viewerID(c))
+	user, err := s.accounts.UserByID(c.UserContext(), viewerID(c))
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (s *Server) editMe(c *fiber.Ctx) error {
 	}
 	cleanOptional(models.CleanLine, displayName)
 	cleanOptional(models.CleanLines, bio)
-	user, err := s.store.UserByID(c.UserContext(), viewerID(c))
+	user, err := s.accounts.UserByID(c.UserContext(), viewerID(c))
 	if err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func (s *Server) checkPassword(c *fiber.Ctx, user *models.User, field, password 
 		return err
 	}
 	if !ok {
-		if err := s.store.LogFailedPassword(c.UserContext(), user.ID); err != nil {
+		if err := s.accounts.LogFailedPassword(c.UserContext(), user.ID); err != nil {
 			s.log.Warn("failed password not logged", "request_id", requestID(c), "error", err)
 		}
 		return &models.Error{Code: models.CodeForbidden, Message: "The password is wrong.",
@@ -206,7 +206,7 @@ func (s *Server) changePassword(c *fiber.Ctx) error {
 	if err := decode(c, fields{"current_password": &current, "new_password": &password}); err != nil {
 		return err
 	}
-	user, err := s.store.UserByID(c.UserContext(), viewerID(c))
+	user, err := s.accounts.UserByID(c.UserContext(), viewerID(c))
 	if err != nil {
 		return err
 	}
@@ -220,7 +220,7 @@ func (s *Server) changePassword(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	ended, err := s.store.ChangePassword(c.UserContext(), user.ID, user.PasswordHash, hash, sessionHash(c))
+	ended, err := s.accounts.ChangePassword(c.UserContext(), user.ID, user.PasswordHash, hash, sessionHash(c))
 	if err != nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func (s *Server) deleteMe(c *fiber.Ctx) error {
 	if err := decode(c, fields{"password": &password}); err != nil {
 		return err
 	}
-	user, err := s.store.UserByID(c.UserContext(), viewerID(c))
+	user, err := s.accounts.UserByID(c.UserContext(), viewerID(c))
 	if err != nil {
 		return err
 	}
@@ -291,7 +291,7 @@ func (s *Server) existingUser(c *fiber.Ctx) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return id, s.store.UserExists(c.UserContext(), id)
+	return id, s.accounts.UserExists(c.UserContext(), id)
 }
 
 func (s *Server) readUser(c *fiber.Ctx) error {
@@ -299,7 +299,7 @@ func (s *Server) readUser(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	user, err := s.store.PublicUserByID(c.UserContext(), viewerID(c), id)
+	user, err := s.accounts.PublicUserByID(c.UserContext(), viewerID(c), id)
 	if err != nil {
 		return err
 	}
@@ -307,7 +307,7 @@ func (s *Server) readUser(c *fiber.Ctx) error {
 }
 
 func (s *Server) readUserByName(c *fiber.Ctx) error {
-	user, err := s.store.PublicUserByName(c.UserContext(), viewerID(c), pathText(c, "name"))
+	user, err := s.accounts.PublicUserByName(c.UserContext(), viewerID(c), pathText(c, "name"))
 	if err != nil {
 		return err
 	}
@@ -325,7 +325,7 @@ func (s *Server) completeUsername(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	users, err := s.store.UsersByPrefix(c.UserContext(), viewerID(c), pathText(c, "prefix"), n)
+	users, err := s.accounts.UsersByPrefix(c.UserContext(), viewerID(c), pathText(c, "prefix"), n)
 	if err != nil {
 		return err
 	}
@@ -347,7 +347,7 @@ func (s *Server) findUsers(c *fiber.Ctx) error {
 		return models.Invalid("username", models.Missing().Saying("must be the name of a user"))
 	}
 	out := list[publicUserJSON]{Items: []publicUserJSON{}}
-	user, err := s.store.PublicUserByName(c.UserContext(), viewerID(c), name)
+	user, err := s.accounts.PublicUserByName(c.UserContext(), viewerID(c), name)
 	switch {
 	case err == nil:
 		item, err := s.showUser(c, user)

@@ -11,6 +11,7 @@ import (
 
 	"likewise/counters"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/moderation"
 )
@@ -118,7 +119,7 @@ func TestCloser_closesWhatAnOperationDeletedOnceMore(t *testing.T) {
 	p := setup(t)
 	p.start()
 	mod := p.deletable("mod")
-	require.NoError(t, p.store.SetRole(t.Context(), mod, models.RoleModerator))
+	require.NoError(t, accounts.New(p.store).SetRole(t.Context(), mod, models.RoleModerator))
 	post := p.post()
 	all := []models.Target{post, p.comment(post)}
 	for _, target := range all {

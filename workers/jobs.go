@@ -15,6 +15,7 @@ import (
 	"likewise/counters"
 	"likewise/images"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
@@ -375,22 +376,22 @@ func (j *Jobs) notify(ctx context.Context) (string, error) {
 
 // purge deletes in batches, so that no statement holds its locks for long.
 func (j *Jobs) purge(ctx context.Context) (string, error) {
-	sessions, err := inBatches(ctx, j.Store.PurgeSessions)
+	sessions, err := inBatches(ctx, accounts.New(j.Store).PurgeSessions)
 	if err != nil {
 		return "", err
 	}
-	if _, err := inBatches(ctx, j.Store.PurgeSessionChanges); err != nil {
+	if _, err := inBatches(ctx, accounts.New(j.Store).PurgeSessionChanges); err != nil {
 		return "", err
 	}
 	keys, err := inBatches(ctx, j.Store.PurgeIdempotencyKeys)
 	if err != nil {
 		return "", err
 	}
-	events, err := inBatches(ctx, j.Store.PurgeSecurityLog)
+	events, err := inBatches(ctx, accounts.New(j.Store).PurgeSecurityLog)
 	if err != nil {
 		return "", err
 	}
-	held, err := inBatches(ctx, j.Store.PurgeHeldNames)
+	held, err := inBatches(ctx, accounts.New(j.Store).PurgeHeldNames)
 	if err != nil {
 		return "", err
 	}

@@ -16,6 +16,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/db"
 	"likewise/models/likes"
 )
@@ -37,7 +38,7 @@ func BenchmarkLikeWriter(b *testing.B) {
 	require.NoError(b, err)
 	defer store.Close()
 	author := &models.User{Username: "ada", Email: "ada@example.org"}
-	require.NoError(b, store.CreateUser(b.Context(), author))
+	require.NoError(b, accounts.New(store).CreateUser(b.Context(), author))
 
 	w := &writerBench{b: b, store: store, kafka: Kafka{Brokers: all.Kafka.Brokers(), Topic: "likes"}}
 	const posts = 20_000

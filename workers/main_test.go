@@ -18,6 +18,7 @@ import (
 	"likewise/internal/servers"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
@@ -76,7 +77,7 @@ func newPipeline(t *testing.T, dsn, url string, brokers []string, topic string) 
 	t.Cleanup(func() { require.NoError(t, p.raw.Close()) })
 	testkit.AddUsers(t, p.store.Pool(), 1, 2000)
 	u := &models.User{Username: "ada", Email: "ada@example.org"}
-	require.NoError(t, p.store.CreateUser(t.Context(), u))
+	require.NoError(t, accounts.New(p.store).CreateUser(t.Context(), u))
 	p.author = models.Author{ID: u.ID, Username: u.Username}
 	return p
 }

@@ -11,6 +11,7 @@ import (
 
 	"likewise/counters"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/moderation"
 )
@@ -37,7 +38,7 @@ func TestModerator_continuesAfterAKill(t *testing.T) {
 	p := setup(t)
 	defer p.start()()
 	liker, mod := p.deletable("bob"), p.deletable("mod")
-	require.NoError(t, p.store.SetRole(t.Context(), mod, models.RoleModerator))
+	require.NoError(t, accounts.New(p.store).SetRole(t.Context(), mod, models.RoleModerator))
 	other, err := content.New(p.store).CreatePost(
 		t.Context(),
 		models.Author{ID: liker},
@@ -102,7 +103,7 @@ func TestModerator_leavesTheRestToTheNextRun(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
 	mod := p.deletable("mod")
-	require.NoError(t, p.store.SetRole(t.Context(), mod, models.RoleModerator))
+	require.NoError(t, accounts.New(p.store).SetRole(t.Context(), mod, models.RoleModerator))
 	p.post()
 	_, err := moderation.New(p.store).RemoveAll(t.Context(), mod, p.author.ID, "All spam.")
 	require.NoError(t, err)

@@ -20,6 +20,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/migrations"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/db"
 	"likewise/models/likes"
 )
@@ -502,7 +503,7 @@ func TestRecovery_mysqlRestoredFromABackup(t *testing.T) {
 	p.set(other, 3, true)
 	account := func(name string) int64 {
 		u := &models.User{Username: name, Email: name + "@example.org"}
-		require.NoError(t, p.store.CreateUser(t.Context(), u))
+		require.NoError(t, accounts.New(p.store).CreateUser(t.Context(), u))
 		return u.ID
 	}
 	gone, gonePost := account("gone"), p.post()

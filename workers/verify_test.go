@@ -12,6 +12,7 @@ import (
 
 	"likewise/counters"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/likes"
 )
@@ -21,7 +22,7 @@ func TestVerify_repairsRowsOfAnOlderProcess(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
 	ada := &models.User{Username: "depths", Email: "depths@example.org"}
-	require.NoError(t, p.store.CreateUser(t.Context(), ada))
+	require.NoError(t, accounts.New(p.store).CreateUser(t.Context(), ada))
 	post, err := content.New(p.store).CreatePost(t.Context(), models.Author{ID: ada.ID}, models.PostText{Title: "T",
 		Content: "C"})
 	require.NoError(t, err)
@@ -273,7 +274,7 @@ func TestVerify_confirmsADifference(t *testing.T) {
 	var reported []models.Difference
 	v := NewVerifier(p.store, p.redis, p.likes, true, func(d models.Difference) { reported = append(reported, d) })
 	ada := &models.User{Username: "confirms", Email: "confirms@example.org"}
-	require.NoError(t, p.store.CreateUser(t.Context(), ada))
+	require.NoError(t, accounts.New(p.store).CreateUser(t.Context(), ada))
 	post, err := content.New(p.store).CreatePost(t.Context(), models.Author{ID: ada.ID}, models.PostText{Title: "T",
 		Content: "C"})
 	require.NoError(t, err)

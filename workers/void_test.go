@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/likes"
 	"likewise/models/people"
@@ -24,7 +25,7 @@ import (
 func (p *pipeline) deletable(name string) int64 {
 	p.t.Helper()
 	u := &models.User{Username: name, Email: name + "@example.org", PasswordHash: "of " + name}
-	require.NoError(p.t, p.store.CreateUser(context.Background(), u))
+	require.NoError(p.t, accounts.New(p.store).CreateUser(context.Background(), u))
 	return u.ID
 }
 

@@ -22,6 +22,7 @@ import (
 	"likewise/counters"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/webhooks"
@@ -46,8 +47,8 @@ func newHooksWith(t *testing.T, options db.Options) hooks {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	u := &models.User{Username: "ada", Email: "ada@example.org"}
-	require.NoError(t, store.CreateUser(t.Context(), u))
-	require.NoError(t, store.SetRole(t.Context(), u.ID, models.RoleAdmin))
+	require.NoError(t, accounts.New(store).CreateUser(t.Context(), u))
+	require.NoError(t, accounts.New(store).SetRole(t.Context(), u.ID, models.RoleAdmin))
 	return hooks{t, store, models.Author{ID: u.ID, Username: "ada"}}
 }
 

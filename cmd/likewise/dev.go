@@ -22,6 +22,7 @@ import (
 	"likewise/internal/sample"
 	"likewise/internal/servers"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/db"
 	"likewise/workers"
 )
@@ -210,7 +211,7 @@ func (d *devCmd) fill(ctx context.Context, c *core) (l login, err error) {
 	if err != nil || !wanted {
 		return l, err
 	}
-	admin, err := c.store.UserByLogin(ctx, adminName)
+	admin, err := accounts.New(c.store).UserByLogin(ctx, adminName)
 	if err != nil {
 		return l, err
 	}
@@ -228,7 +229,7 @@ const adminName = "admin"
 // firstAdmin creates the administrator if there are no accounts, and returns its password. The password is written into
 // file first, so that it is never lost.
 func (c *core) firstAdmin(ctx context.Context, file string) (password string, err error) {
-	ids, err := c.store.UserIDs(ctx, 1)
+	ids, err := accounts.New(c.store).UserIDs(ctx, 1)
 	if err != nil || len(ids) > 0 {
 		return "", err
 	}

@@ -23,6 +23,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/migrations"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/db"
 	"likewise/models/webhooks"
 )
@@ -164,8 +165,8 @@ func withWebhook(t *testing.T) *watched {
 	require.NoError(t, err)
 	defer store.Close()
 	ada := &models.User{Username: "ada", Email: "ada@example.org"}
-	require.NoError(t, store.CreateUser(t.Context(), ada))
-	require.NoError(t, store.SetRole(t.Context(), ada.ID, models.RoleAdmin))
+	require.NoError(t, accounts.New(store).CreateUser(t.Context(), ada))
+	require.NoError(t, accounts.New(store).SetRole(t.Context(), ada.ID, models.RoleAdmin))
 	_, err = webhooks.New(store).CreateWebhook(t.Context(), ada.ID, models.WebhookSettings{
 		URL: "http://127.0.0.1:1/", Events: models.WebhookTypes{models.CommentCreated}, Active: true,
 	}, true)

@@ -15,6 +15,7 @@ import (
 
 	"likewise/handlers/signin"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/db"
 	"likewise/models/privacy"
 )
@@ -91,7 +92,7 @@ func createUser(ctx context.Context, store *db.DB, r models.Registration, role s
 		return nil, err
 	}
 	user := &models.User{Username: r.Username, Email: r.Email, PasswordHash: hash, Role: parsed}
-	return user, store.CreateUser(ctx, user)
+	return user, accounts.New(store).CreateUser(ctx, user)
 }
 
 type userPromoteCmd struct {
@@ -107,7 +108,7 @@ func (u *userPromoteCmd) Run(ctx context.Context, out output) error {
 		return err
 	}
 	defer store.Close()
-	user, err := store.UserByLogin(ctx, u.Name)
+	user, err := accounts.New(store).UserByLogin(ctx, u.Name)
 	if err != nil {
 		return err
 	}
@@ -115,7 +116,7 @@ func (u *userPromoteCmd) Run(ctx context.Context, out output) error {
 	if err != nil {
 		return err
 	}
-	if err := store.SetRole(ctx, user.ID, role); err != nil {
+	if err := accounts.New(store).SetRole(ctx, user.ID, role); err != nil {
 		return err
 	}
 	fmt.Fprintf(out.stdout, "%s now has the role %s.\n", user.Username, role)
@@ -134,7 +135,7 @@ func (u *userPasswordCmd) Run(ctx context.Context, out output) error {
 		return err
 	}
 	defer store.Close()
-	user, err := store.UserByLogin(ctx, u.Name)
+	user, err := accounts.New(store).UserByLogin(ctx, u.Name)
 	if err != nil {
 		return err
 	}
@@ -149,7 +150,8 @@ func (u *userPasswordCmd) Run(ctx context.Context, out output) error {
 	if err != nil {
 		return err
 	}
-	ended, err := store.ChangePassword(ctx, user.ID, user.PasswordHash, hash, [32]byte{}) // no session is kept
+	// no session is kept
+	ended, err := accounts.New(store).ChangePassword(ctx, user.ID, user.PasswordHash, hash, [32]byte{})
 	if err != nil {
 		return err
 	}
@@ -229,7 +231,7 @@ func (u *userDeleteCmd) Run(ctx context.Context, out output) error {
 		return err
 	}
 	defer store.Close()
-	user, err := store.UserByLogin(ctx, u.Name)
+	user, err := accounts.New(store).UserByLogin(ctx, u.Name)
 	if err != nil {
 		return err
 	}
@@ -269,7 +271,7 @@ func (u *userTokenCmd) Run(ctx context.Context, out output) error {
 		return err
 	}
 	w := bufio.NewWriter(out.stdout)
-	tokens, err := store.CreateSessions(ctx, ids)
+	tokens, err := accounts.New(store).CreateSessions(ctx, ids)
 	if err != nil {
 		return err
 	}
@@ -285,16 +287,16 @@ func (u *userTokenCmd) Run(ctx context.Context, out output) error {
 
 func (u *userTokenCmd) users(ctx context.Context, store *db.DB) ([]int64, error) {
 	if u.Name != "" {
-		user, err := store.UserByLogin(ctx, u.Name)
+		user, err := accounts.New(store).UserByLogin(ctx, u.Name)
 		if err != nil {
 			return nil, err
 		}
 		return []int64{user.ID}, nil
 	}
-	ids, err := store.UserIDs(ctx, u.Count)
+	ids, err := accounts.New(store).UserIDs(ctx, u.Count)
 	if err != nil {
 		return nil, err
 	}
-	created, err := store.CreateScripts(ctx, u.Count-len(ids))
+	created, err := accounts.New(store).CreateScripts(ctx, u.Count-len(ids))
 	return append(ids, created...), err
 }

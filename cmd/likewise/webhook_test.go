@@ -18,6 +18,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/webhooks"
@@ -114,8 +115,8 @@ func TestWebhooks_deliverEveryEventInOrder(t *testing.T) {
 	require.NoError(t, err)
 	defer store.Close()
 	ada := &models.User{Username: "ada", Email: "ada@example.org"}
-	require.NoError(t, store.CreateUser(t.Context(), ada))
-	require.NoError(t, store.SetRole(t.Context(), ada.ID, models.RoleAdmin))
+	require.NoError(t, accounts.New(store).CreateUser(t.Context(), ada))
+	require.NoError(t, accounts.New(store).SetRole(t.Context(), ada.ID, models.RoleAdmin))
 
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/accounts"
 )
 
 // change is the last change of a user's sessions.
@@ -98,7 +99,7 @@ func (s *Sessions) readFeed(ctx context.Context) error {
 	f := &s.feed
 	began := s.now()
 	if f.missing == nil {
-		last, err := s.store.LastSessionChange(ctx)
+		last, err := accounts.New(s.store).LastSessionChange(ctx)
 		if err != nil {
 			return err
 		}
@@ -112,7 +113,7 @@ func (s *Sessions) readFeed(ctx context.Context) error {
 		for id := range f.missing {
 			missing = append(missing, id)
 		}
-		changes, err := s.store.SessionChanges(ctx, f.last, missing, readAtOnce)
+		changes, err := accounts.New(s.store).SessionChanges(ctx, f.last, missing, readAtOnce)
 		if err != nil {
 			return err
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/maypok86/otter/v2"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/db"
 )
 
@@ -180,7 +181,7 @@ func (s *Sessions) run(ctx context.Context, b *batch) {
 		hashes = append(hashes, hash)
 	}
 	queried, position := s.now(), s.feed.position()
-	sessions, err := s.store.SessionsByHash(ctx, hashes)
+	sessions, err := accounts.New(s.store).SessionsByHash(ctx, hashes)
 	if err != nil && models.ErrorCode(err) != models.CodeUnavailable {
 		b.err = err
 		return
@@ -228,7 +229,7 @@ func (s *Sessions) recordUses(ctx context.Context) {
 		hashes = append(hashes, hash)
 	}
 	for some := range slices.Chunk(hashes, 1000) {
-		if err := s.store.UseTokens(ctx, some); err != nil {
+		if err := accounts.New(s.store).UseTokens(ctx, some); err != nil {
 			s.log.Warn("uses of tokens not recorded", "tokens", len(hashes), "error", err)
 			return
 		}

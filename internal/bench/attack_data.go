@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/search"
@@ -30,10 +31,10 @@ type worst struct {
 // newUser creates an account with a session.
 func newUser(ctx context.Context, store *db.DB, name string) (id int64, token string, err error) {
 	user := &models.User{Username: name, Email: name + models.NoEmailDomain}
-	if err := store.CreateUser(ctx, user); err != nil {
+	if err := accounts.New(store).CreateUser(ctx, user); err != nil {
 		return 0, "", err
 	}
-	token, err = store.CreateSession(ctx, user.ID)
+	token, err = accounts.New(store).CreateSession(ctx, user.ID)
 	return user.ID, token, err
 }
 

@@ -10,6 +10,8 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/valyala/fasthttp"
+
+	"likewise/models/accounts"
 )
 
 // measurePipeline measures how fast likes of all accounts get through the gate into MySQL, against the same rows in
@@ -147,7 +149,7 @@ func (b *bench) lag(ctx context.Context, name string, likes int, plan func(*job)
 	if err != nil {
 		return lag{}, err
 	}
-	tokens, err := b.gated.store.CreateSessions(ctx, b.gated.customers[:likes])
+	tokens, err := accounts.New(b.gated.store).CreateSessions(ctx, b.gated.customers[:likes])
 	if err != nil {
 		return lag{}, err
 	}

@@ -18,6 +18,7 @@ import (
 	"likewise/counters"
 	"likewise/internal/servers"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
@@ -95,16 +96,16 @@ func (s *site) close() error {
 const firstAccount = 1_000_000
 
 // createUsers creates an author, and accounts of which the first have a token.
-func (s *site) createUsers(ctx context.Context, accounts, tokens int) (err error) {
+func (s *site) createUsers(ctx context.Context, members, tokens int) (err error) {
 	author := &models.User{Username: "bench", Email: "bench@bench" + models.NoEmailDomain}
-	if err := s.store.CreateUser(ctx, author); err != nil {
+	if err := accounts.New(s.store).CreateUser(ctx, author); err != nil {
 		return err
 	}
 	s.author = models.Author{ID: author.ID, Username: author.Username}
-	if s.customers, err = s.createAccounts(ctx, accounts); err != nil {
+	if s.customers, err = s.createAccounts(ctx, members); err != nil {
 		return err
 	}
-	s.tokens, err = s.store.CreateSessions(ctx, s.customers[:tokens])
+	s.tokens, err = accounts.New(s.store).CreateSessions(ctx, s.customers[:tokens])
 	return err
 }
 
@@ -125,7 +126,7 @@ func (s *site) newcomers(ctx context.Context, n int) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.store.CreateSessions(ctx, ids)
+	return accounts.New(s.store).CreateSessions(ctx, ids)
 }
 
 // rowsAtOnce is the number of rows of a statement that loads, which must end within the client's timeout.

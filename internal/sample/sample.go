@@ -20,6 +20,7 @@ import (
 	"likewise/counters"
 	"likewise/handlers/markdown"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/moderation"
@@ -233,7 +234,7 @@ func (w *writer) createUsers(ctx context.Context) error {
 	for i, u := range w.Users {
 		id := ids[int64(i+1)]
 		w.users[u.Name] = models.Author{ID: id, Username: u.Name}
-		_, err := w.Store.ChangePassword(ctx, id, "", w.PasswordHash, [32]byte{})
+		_, err := accounts.New(w.Store).ChangePassword(ctx, id, "", w.PasswordHash, [32]byte{})
 		if err != nil && models.ErrorCode(err) != models.CodeForbidden { // it has a password
 			return err
 		}
@@ -251,7 +252,7 @@ func (w *writer) createUsers(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := w.Store.SetRole(ctx, id, role); err != nil {
+		if err := accounts.New(w.Store).SetRole(ctx, id, role); err != nil {
 			return err
 		}
 	}

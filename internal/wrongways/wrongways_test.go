@@ -17,6 +17,7 @@ import (
 	"likewise/counters"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
@@ -49,7 +50,7 @@ func open(t *testing.T) *shop {
 	plain := redis.NewClient(o)
 	t.Cleanup(func() { plain.Close() })
 	author := &models.User{Username: "ada", Email: "ada@example.org"}
-	require.NoError(t, store.CreateUser(t.Context(), author))
+	require.NoError(t, accounts.New(store).CreateUser(t.Context(), author))
 	s := &shop{
 		store: store, gate: gate, redis: plain, author: models.Author{ID: author.ID}, shards: store.Shards(),
 		claims: counters.NewClaims(gate, store, counters.ClaimsOptions{}), ids: counters.NewIDs(gate, store),
@@ -91,7 +92,7 @@ func (s *shop) stock(t *testing.T) int64 {
 func (s *shop) user(t *testing.T, name string) int64 {
 	t.Helper()
 	u := &models.User{Username: name, Email: name + "@example.org"}
-	require.NoError(t, s.store.CreateUser(t.Context(), u))
+	require.NoError(t, accounts.New(s.store).CreateUser(t.Context(), u))
 	return u.ID
 }
 

@@ -7,6 +7,7 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/db"
 	"likewise/models/media"
 	"likewise/models/people"
@@ -15,7 +16,7 @@ import (
 
 // CommentColumns are the columns of a Comment. They have one placeholder, the viewer's id.
 var CommentColumns = `
-	c.id, c.post_id, c.parent_id, ` + db.AuthorColumns + `, c.depth, c.content, c.likes_count, c.replies_count,
+	c.id, c.post_id, c.parent_id, ` + accounts.AuthorColumns + `, c.depth, c.content, c.likes_count, c.replies_count,
 	c.status, c.version, c.created_at, c.updated_at,
 	(` + commentReplied + `) AS more,
 	` + db.IsBlocked("c.user_id") + ` AS blocked`

@@ -8,6 +8,7 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/db"
 	"likewise/models/media"
 	"likewise/models/people"
@@ -293,7 +294,7 @@ func (s *Store) DeletePost(ctx context.Context, by, id int64) error {
 func (s *Store) RestorePost(ctx context.Context, author, id int64) (*models.Post, error) {
 	err := s.Transact(ctx, func(tx *db.Tx) error {
 		// A moderator who requests the deletion of all posts of the author locks the author, too.
-		if _, err := db.LockStandings(tx, author); err != nil {
+		if _, err := accounts.LockStandings(tx, author); err != nil {
 			return err
 		}
 		restorable, err := lockRestorable(tx, author, id)

@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 
+	"likewise/models/accounts"
 	"likewise/models/db"
 )
 
@@ -18,7 +19,7 @@ const (
 
 // PostColumns are the columns of a Post in every view. They have one placeholder, the viewer's id.
 const PostColumns = `
-	p.id, ` + db.AuthorColumns + `, p.title, ` + TagNames + ` AS tags, p.likes_count, p.comments_count,
+	p.id, ` + accounts.AuthorColumns + `, p.title, ` + TagNames + ` AS tags, p.likes_count, p.comments_count,
 	p.status, p.version, p.created_at, p.updated_at, p.hot_score, p.active_at, p.locked, p.pinned,
 	EXISTS (SELECT 1 FROM bookmarks m WHERE m.user_id=? AND m.post_id=p.id) AS bookmarked`
 

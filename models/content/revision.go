@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/db"
 )
 
@@ -101,7 +102,7 @@ func (s *Store) ListRevisions(ctx context.Context, q RevisionQuery) ([]models.Re
 	}
 	table := RevisionTables[q.Target.Kind]
 	query := `
-		SELECT r.version, ` + db.AuthorColumns + `, r.size, ` + table.oldEdit + ` AS changed,
+		SELECT r.version, ` + accounts.AuthorColumns + `, r.size, ` + table.oldEdit + ` AS changed,
 			r.created_at, r.redacted_at
 		FROM ` + table.Name + ` r
 		STRAIGHT_JOIN ` + db.TargetTables[q.Target.Kind].Targets + ` x ON x.id=r.` + table.ID + `
@@ -125,7 +126,7 @@ func (s *Store) RevisionOf(ctx context.Context, q RevisionQuery, version int64) 
 		return r, err
 	}
 	query := `
-		SELECT r.version, ` + db.AuthorColumns + `, r.size, ` + table.oldEdit + ` AS changed,
+		SELECT r.version, ` + accounts.AuthorColumns + `, r.size, ` + table.oldEdit + ` AS changed,
 			r.created_at, r.redacted_at` + table.oldText + `
 		FROM ` + table.Name + ` r
 		STRAIGHT_JOIN ` + db.TargetTables[q.Target.Kind].Targets + ` x ON x.id=r.` + table.ID + `
@@ -151,7 +152,7 @@ func ErrNoRevision() *models.Error {
 func (s *Store) presentRevision(ctx context.Context, q RevisionQuery, text string) (*models.Revision, error) {
 	join, where := q.shown()
 	query := `
-		SELECT x.version, ` + db.AuthorColumns + `, LENGTH(x.content) AS size,
+		SELECT x.version, ` + accounts.AuthorColumns + `, LENGTH(x.content) AS size,
 			` + RevisionTables[q.Target.Kind].presentEdit + ` AS changed,
 			x.updated_at AS created_at` + text + `
 		FROM ` + db.TargetTables[q.Target.Kind].Targets + ` x

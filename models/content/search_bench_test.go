@@ -20,6 +20,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/db"
 	"likewise/models/search"
 )
@@ -107,7 +108,7 @@ func BenchmarkSearch(b *testing.B) {
 		parser, spaces = "", "INNODB_SYS_TABLESPACES"
 	}
 	author := &models.User{Username: "ada", Email: "ada@example.org"}
-	require.NoError(b, s.CreateUser(ctx, author))
+	require.NoError(b, accounts.New(s).CreateUser(ctx, author))
 
 	// Both indexes are filled in their own order, unlike those of a growing site, and then written to in the order of
 	// posts.

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/people"
@@ -41,7 +42,7 @@ func newCrowd(tb testing.TB) *crowd {
 		name   string
 	}{{&c.reader, "reader"}, {&c.guest, "guest"}, {&c.writer, "writer"}} {
 		u := &models.User{Username: one.name, Email: one.name + "@example.org"}
-		require.NoError(tb, store.CreateUser(tb.Context(), u))
+		require.NoError(tb, accounts.New(store).CreateUser(tb.Context(), u))
 		*one.author = models.Author{ID: u.ID, Username: u.Username}
 	}
 	exec("CREATE TEMPORARY TABLE n (i INT PRIMARY KEY)")
@@ -174,7 +175,7 @@ func TestPeople_listsReadNoMoreThanTheyShow(t *testing.T) {
 			return len(l), err
 		}, 15 * limit},
 		"sessions": {func() (int, error) {
-			l, err := store.Sessions(ctx, c.guest.ID, nil, limit)
+			l, err := accounts.New(store).Sessions(ctx, c.guest.ID, nil, limit)
 			return len(l), err
 		}, 5 * limit},
 	} {
@@ -287,7 +288,7 @@ func BenchmarkPublicUser(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				if _, err := c.store.PublicUserByID(context.Background(), 0, user.ID); err != nil {
+				if _, err := accounts.New(c.store).PublicUserByID(context.Background(), 0, user.ID); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/privacy"
 )
 
@@ -16,9 +17,9 @@ func TestSetRole_isLoggedAndLeavesDeletedAccountsAlone(t *testing.T) {
 	ctx := t.Context()
 	ada, gone := newUser(t, store, "ada"), newUser(t, store, "gone")
 	for range 2 {
-		require.NoError(t, store.SetRole(ctx, ada.ID, models.RoleModerator))
+		require.NoError(t, accounts.New(store).SetRole(ctx, ada.ID, models.RoleModerator))
 	}
-	acts, err := store.ModerationLog(ctx, models.ActQuery{TargetType: "user", Limit: 10})
+	acts, err := accounts.New(store).ModerationLog(ctx, models.ActQuery{TargetType: "user", Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, acts, 1)
 	assert.Zero(t, acts[0].Actor.ID, "a command has no actor")
@@ -28,7 +29,7 @@ func TestSetRole_isLoggedAndLeavesDeletedAccountsAlone(t *testing.T) {
 	_, err = privacy.New(store).DeleteUser(ctx, gone.ID, "")
 	require.NoError(t, err)
 	for _, id := range []int64{gone.ID, 999_999} {
-		assert.Equal(t, models.CodeNotFound, models.ErrorCode(store.SetRole(ctx, id, models.RoleAdmin)))
+		assert.Equal(t, models.CodeNotFound, models.ErrorCode(accounts.New(store).SetRole(ctx, id, models.RoleAdmin)))
 	}
 	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM users WHERE role=3"))
 }

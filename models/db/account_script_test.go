@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/moderation"
 	"likewise/models/privacy"
 )
@@ -18,11 +19,11 @@ func TestCreateScripts_passesOverNamesThatAreTakenOrHeld(t *testing.T) {
 	store := openStore(t)
 	create := func(name, email string) *models.User {
 		u := &models.User{Username: name, Email: email}
-		require.NoError(t, store.CreateUser(t.Context(), u))
+		require.NoError(t, accounts.New(store).CreateUser(t.Context(), u))
 		return u
 	}
 	admin := create("admin", "admin@example.org")
-	require.NoError(t, store.SetRole(t.Context(), admin.ID, models.RoleAdmin))
+	require.NoError(t, accounts.New(store).SetRole(t.Context(), admin.ID, models.RoleAdmin))
 	create("Script-3", "c@example.org")
 	create("somebody", "script-5@script"+models.NoEmailDomain)
 	held := create("script-1007", "h@example.org")
@@ -32,7 +33,7 @@ func TestCreateScripts_passesOverNamesThatAreTakenOrHeld(t *testing.T) {
 	_, err = privacy.New(store).DeleteBanned(t.Context(), held.ID, "Spam.")
 	require.NoError(t, err)
 	const n = 2100
-	ids, err := store.CreateScripts(t.Context(), n)
+	ids, err := accounts.New(store).CreateScripts(t.Context(), n)
 	require.NoError(t, err)
 	assert.Len(t, ids, n)
 	slices.Sort(ids)
@@ -52,7 +53,7 @@ func TestCreateScripts_passesOverNamesThatAreTakenOrHeld(t *testing.T) {
 		assert.NotContains(t, names, name)
 	}
 	assert.Contains(t, names, "script-2103")
-	more, err := store.CreateScripts(t.Context(), 1)
+	more, err := accounts.New(store).CreateScripts(t.Context(), 1)
 	require.NoError(t, err)
 	assert.Greater(t, more[0], ids[n-1])
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/privacy"
 )
 
@@ -17,31 +18,31 @@ func TestLogin_failsAfterThePasswordChanged(t *testing.T) {
 	store := openStore(t)
 	ctx := t.Context()
 	user := &models.User{Username: "ada", Email: "ada@example.org", PasswordHash: "first"}
-	token, err := store.Register(ctx, user, "")
+	token, err := accounts.New(store).Register(ctx, user, "")
 	require.NoError(t, err)
 	keep := models.HashToken(token)
 	before := *user
-	ended, err := store.ChangePassword(ctx, user.ID, "first", "second", keep)
+	ended, err := accounts.New(store).ChangePassword(ctx, user.ID, "first", "second", keep)
 	require.NoError(t, err)
 	assert.Empty(t, ended)
-	_, err = store.Login(ctx, &before, "")
+	_, err = accounts.New(store).Login(ctx, &before, "")
 	assert.Equal(t, models.CodeUnauthorized, models.ErrorCode(err))
-	_, err = store.ChangePassword(ctx, user.ID, "first", "third", keep)
+	_, err = accounts.New(store).ChangePassword(ctx, user.ID, "first", "third", keep)
 	assert.Equal(t, models.CodeForbidden, models.ErrorCode(err))
 	_, err = privacy.New(store).DeleteUser(ctx, user.ID, "first")
 	assert.Equal(t, models.CodeForbidden, models.ErrorCode(err))
 
 	user.PasswordHash = "second"
-	other, err := store.Login(ctx, user, "")
+	other, err := accounts.New(store).Login(ctx, user, "")
 	require.NoError(t, err)
 	ended, err = privacy.New(store).DeleteUser(ctx, user.ID, "second")
 	require.NoError(t, err)
 	assert.ElementsMatch(t, [][32]byte{keep, models.HashToken(other)}, ended)
-	_, err = store.Login(ctx, user, "")
+	_, err = accounts.New(store).Login(ctx, user, "")
 	assert.Equal(t, models.CodeUnauthorized, models.ErrorCode(err))
-	late, err := store.CreateSession(ctx, user.ID)
+	late, err := accounts.New(store).CreateSession(ctx, user.ID)
 	if err == nil {
-		found, err := store.SessionsByHash(ctx, [][32]byte{models.HashToken(late)})
+		found, err := accounts.New(store).SessionsByHash(ctx, [][32]byte{models.HashToken(late)})
 		require.NoError(t, err)
 		assert.Empty(t, found, "a session of a deleted account")
 	}
@@ -60,7 +61,7 @@ func TestDeleteUser_leavesAnAdmin(t *testing.T) {
 			PasswordHash: "x",
 			Role:         models.RoleAdmin,
 		}
-		require.NoError(t, store.CreateUser(t.Context(), admins[i]))
+		require.NoError(t, accounts.New(store).CreateUser(t.Context(), admins[i]))
 	}
 	var wg sync.WaitGroup
 	var errs [2]error
@@ -76,7 +77,7 @@ func TestDeleteUser_leavesAnAdmin(t *testing.T) {
 	assert.Equal(t, models.CodeConflict, models.ErrorCode(errs[left]))
 	assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM users WHERE role=3 AND deleted_at IS NULL"))
 	exec(t, store, "UPDATE users SET banned_until='9999-12-31', ban_reason='Spam.'")
-	require.NoError(t, store.SetRole(t.Context(), newUser(t, store, "eve").ID, models.RoleAdmin))
+	require.NoError(t, accounts.New(store).SetRole(t.Context(), newUser(t, store, "eve").ID, models.RoleAdmin))
 	_, err := privacy.New(store).DeleteUser(t.Context(), admins[left].ID, "x")
 	assert.Equal(t, models.CodeBanned, models.ErrorCode(err))
 	exec(t, store, "UPDATE users SET banned_until='2001-01-01'")

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/moderation"
@@ -45,7 +46,7 @@ func TestFindComments_findsWhatIsShown(t *testing.T) {
 	store := openStore(t)
 	ada, bob := newUser(t, store, "ada"), newUser(t, store, "bob")
 	mod, admin := newModerator(t, store, "mod"), newUser(t, store, "admin")
-	require.NoError(t, store.SetRole(t.Context(), admin.ID, models.RoleAdmin))
+	require.NoError(t, accounts.New(store).SetRole(t.Context(), admin.ID, models.RoleAdmin))
 	p := newPost(t, store, ada)
 	comment := func(by models.Author, text string) *models.Comment {
 		t.Helper()

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/moderation"
@@ -18,7 +19,7 @@ func TestActiveAt_isThatOfTheLatestVisibleComment(t *testing.T) {
 	now := past
 	store := openWith(t, db.Options{Now: func() time.Time { return now }})
 	ada, mod := newUser(t, store, "ada"), newUser(t, store, "mod")
-	require.NoError(t, store.SetRole(t.Context(), mod.ID, models.RoleModerator))
+	require.NoError(t, accounts.New(store).SetRole(t.Context(), mod.ID, models.RoleModerator))
 	post, other := newPost(t, store, ada), newPost(t, store, ada)
 	at := func() time.Time {
 		t.Helper()

@@ -9,6 +9,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/moderation"
@@ -27,8 +28,8 @@ func TestExcerpt_followsTheText(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
 	ada, mod, admin := newUser(t, store, "ada"), newUser(t, store, "mod"), newUser(t, store, "admin")
-	require.NoError(t, store.SetRole(t.Context(), mod.ID, models.RoleModerator))
-	require.NoError(t, store.SetRole(t.Context(), admin.ID, models.RoleAdmin))
+	require.NoError(t, accounts.New(store).SetRole(t.Context(), mod.ID, models.RoleModerator))
+	require.NoError(t, accounts.New(store).SetRole(t.Context(), admin.ID, models.RoleAdmin))
 	write := func() (*models.Post, models.Target) {
 		t.Helper()
 		p := newPost(t, store, ada)

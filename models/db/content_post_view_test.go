@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/moderation"
@@ -20,7 +21,7 @@ func TestLastCommenter_isTheAuthorOfTheLatestVisibleComment(t *testing.T) {
 	store := openWith(t, db.Options{Now: func() time.Time { return now }})
 	ada, bob, cy, mod := newUser(t, store, "ada"), newUser(t, store, "bob"), newUser(t, store, "cy"),
 		newUser(t, store, "mod")
-	require.NoError(t, store.SetRole(t.Context(), mod.ID, models.RoleModerator))
+	require.NoError(t, accounts.New(store).SetRole(t.Context(), mod.ID, models.RoleModerator))
 	post := newPost(t, store, ada)
 	newComment(t, store, cy, newPost(t, store, ada), nil)
 	seen := func(viewer models.Author) (username string) {

@@ -13,6 +13,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/webhooks"
@@ -77,7 +78,7 @@ func patient(store *db.DB) *sql.DB {
 func newUser(t testing.TB, store *db.DB, name string) models.Author {
 	t.Helper()
 	u := &models.User{Username: name, Email: name + "@example.org"}
-	require.NoError(t, store.CreateUser(t.Context(), u))
+	require.NoError(t, accounts.New(store).CreateUser(t.Context(), u))
 	return models.Author{ID: u.ID, Username: name}
 }
 

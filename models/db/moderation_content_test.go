@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
@@ -21,7 +22,7 @@ import (
 func newModerator(t testing.TB, store *db.DB, name string) models.Author {
 	t.Helper()
 	mod := newUser(t, store, name)
-	require.NoError(t, store.SetRole(t.Context(), mod.ID, models.RoleModerator))
+	require.NoError(t, accounts.New(store).SetRole(t.Context(), mod.ID, models.RoleModerator))
 	return mod
 }
 
@@ -170,7 +171,7 @@ func must1[T any](_ T, err error) error { return err }
 func newAdmin(t testing.TB, store *db.DB, name string) models.Author {
 	t.Helper()
 	admin := newUser(t, store, name)
-	require.NoError(t, store.SetRole(t.Context(), admin.ID, models.RoleAdmin))
+	require.NoError(t, accounts.New(store).SetRole(t.Context(), admin.ID, models.RoleAdmin))
 	return admin
 }
 
@@ -237,11 +238,11 @@ func TestActs_endWithTheRole(t *testing.T) {
 	)
 	letterID := must(letter.LastInsertId())
 	gone := &models.User{Username: "gone", Email: "gone@example.org", PasswordHash: "x"}
-	require.NoError(t, store.CreateUser(ctx, gone))
+	require.NoError(t, accounts.New(store).CreateUser(ctx, gone))
 	must(privacy.New(store).DeleteUser(ctx, gone.ID, "x"))
 	root := newAdmin(t, store, "root")
 	demoted, banned := newModerator(t, store, "demoted"), newAdmin(t, store, "banned")
-	must(store.ChangeRole(ctx, root.ID, demoted.ID, models.RoleUser, "x"))
+	must(accounts.New(store).ChangeRole(ctx, root.ID, demoted.ID, models.RoleUser, "x"))
 	must(moderation.New(store).BanUser(ctx, root.ID, banned.ID, &models.Ban{Until: models.ForGood, Reason: "x"}))
 	acts := count(t, store, "SELECT COUNT(*) FROM moderation_log WHERE actor_id<>0")
 	for _, actor := range []int64{demoted.ID, banned.ID, gone.ID, 999} {
@@ -324,7 +325,7 @@ func TestModeration_doesNotOverruleHigherRoles(t *testing.T) {
 		"restore of what the operation had deleted")
 
 	// What counts is what everybody is now.
-	require.NoError(t, store.SetRole(ctx, admin.ID, models.RoleModerator))
+	require.NoError(t, accounts.New(store).SetRole(ctx, admin.ID, models.RoleModerator))
 	require.NoError(t, moderation.New(store).UnbanUser(ctx, mod.ID, eve.ID, "x"))
 	require.NoError(t, moderation.New(store).ReinstateContent(ctx, mod.ID, postTarget(later), "x"))
 	must(moderation.New(store).UndoOperation(ctx, mod.ID, o.ID, "x"))
@@ -337,7 +338,7 @@ func TestActs_withoutAChangeAreNotLogged(t *testing.T) {
 	ctx := t.Context()
 	eve, admin := newUser(t, store, "eve"), newAdmin(t, store, "admin")
 	require.NoError(t, moderation.New(store).UnbanUser(ctx, admin.ID, eve.ID, "x"))
-	ended, err := store.ChangeRole(ctx, admin.ID, eve.ID, models.RoleUser, "x")
+	ended, err := accounts.New(store).ChangeRole(ctx, admin.ID, eve.ID, models.RoleUser, "x")
 	require.NoError(t, err)
 	assert.Empty(t, ended)
 	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM moderation_log WHERE actor_id<>0"))
@@ -349,7 +350,7 @@ func TestDeleteUser_doesNotCountBannedAdmins(t *testing.T) {
 	store := openStore(t)
 	ctx := t.Context()
 	last := &models.User{Username: "last", Email: "last@example.org", PasswordHash: "x", Role: models.RoleAdmin}
-	require.NoError(t, store.CreateUser(ctx, last))
+	require.NoError(t, accounts.New(store).CreateUser(ctx, last))
 	banned := newAdmin(t, store, "banned")
 	must(moderation.New(store).BanUser(ctx, last.ID, banned.ID, &models.Ban{Until: models.ForGood, Reason: "x"}))
 	_, err := privacy.New(store).DeleteUser(ctx, last.ID, "x")

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/moderation"
@@ -197,7 +198,7 @@ func TestOperation_reachesDeletedAccounts(t *testing.T) {
 	ctx := t.Context()
 	mod, mod2 := newModerator(t, store, "mod"), newModerator(t, store, "mod2")
 	eve := &models.User{Username: "eve", Email: "eve@example.org", PasswordHash: "x"}
-	require.NoError(t, store.CreateUser(ctx, eve))
+	require.NoError(t, accounts.New(store).CreateUser(ctx, eve))
 	newPost(t, store, models.Author{ID: eve.ID})
 	must(privacy.New(store).DeleteUser(ctx, eve.ID, "x"))
 	o := must(moderation.New(store).RemoveAll(ctx, mod.ID, eve.ID, "Spam."))

@@ -24,6 +24,7 @@ import (
 	"likewise/internal/servers"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 )
@@ -43,7 +44,7 @@ func TestStore_rejectsAtOnceWhileMySQLIsDown(t *testing.T) {
 	ask := func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 		defer cancel()
-		_, err := store.UserByID(ctx, author.ID)
+		_, err := accounts.New(store).UserByID(ctx, author.ID)
 		return err
 	}
 	require.NoError(t, ask())
@@ -79,7 +80,7 @@ func TestStore_rejectsAtOnceWhileMySQLIsDown(t *testing.T) {
 		return err == nil, "it does not notice that MySQL is back"
 	})
 	for range 20 {
-		_, err := store.UserByID(t.Context(), 999)
+		_, err := accounts.New(store).UserByID(t.Context(), 999)
 		assert.Equal(t, models.CodeNotFound, models.ErrorCode(err), "an answer that says no is an answer")
 	}
 }
@@ -93,13 +94,13 @@ func TestStore_staysAvailableWithBusyConnections(t *testing.T) {
 	require.NoError(t, err)
 	for range 20 {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		_, err := store.UserByID(ctx, author.ID)
+		_, err := accounts.New(store).UserByID(ctx, author.ID)
 		cancel()
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, models.CodeUnavailable, models.ErrorCode(err))
 	}
 	require.NoError(t, busy.Close())
-	_, err = store.UserByID(t.Context(), author.ID)
+	_, err = accounts.New(store).UserByID(t.Context(), author.ID)
 	require.NoError(t, err)
 }
 
@@ -131,12 +132,12 @@ func TestStore_readsFromReadOnlyMySQL(t *testing.T) {
 
 	exec("SET GLOBAL read_only = 1")
 	for range 20 {
-		_, err := store.CreateSession(t.Context(), author.ID)
+		_, err := accounts.New(store).CreateSession(t.Context(), author.ID)
 		require.Error(t, err)
 		assert.Equal(t, models.CodeUnavailable, models.ErrorCode(err), "%v", err)
 		assert.NotErrorIs(t, err, gobreaker.ErrOpenState)
 	}
-	_, err = store.UserByID(t.Context(), author.ID)
+	_, err = accounts.New(store).UserByID(t.Context(), author.ID)
 	require.NoError(t, err)
 	exec("SET GLOBAL read_only = 0")
 	newComment(t, store, author, post, nil)
@@ -228,11 +229,11 @@ func TestStore_staysAvailableAfterCanceledStatements(t *testing.T) {
 	}
 	for range open {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		_, err := store.UserByID(ctx, author.ID)
+		_, err := accounts.New(store).UserByID(ctx, author.ID)
 		cancel()
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	}
-	_, err := store.UserByID(t.Context(), author.ID)
+	_, err := accounts.New(store).UserByID(t.Context(), author.ID)
 	require.NoError(t, err)
 }
 
@@ -350,11 +351,11 @@ func TestStore_commitEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	begin := time.Now()
-	_, err = store.CreateSession(ctx, author.ID)
+	_, err = accounts.New(store).CreateSession(ctx, author.ID)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.Less(t, time.Since(begin), 10*time.Second, "the driver's read timeout is 15 s")
 	_, err = conn.ExecContext(t.Context(), unlock)
 	require.NoError(t, err)
-	_, err = store.CreateSession(t.Context(), author.ID)
+	_, err = accounts.New(store).CreateSession(t.Context(), author.ID)
 	require.NoError(t, err)
 }

@@ -16,6 +16,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 )
@@ -127,7 +128,8 @@ func TestRequestClaim_namesCreatedRows(t *testing.T) {
 			return c.ID
 		},
 		func(ctx context.Context) int64 {
-			token, err := store.Register(ctx, &models.User{Username: "grace", Email: "grace@example.org"}, "")
+			token, err := accounts.New(store).Register(ctx, &models.User{Username: "grace", Email: "grace@example.org"},
+				"")
 			require.NoError(t, err)
 			hash := models.HashToken(token)
 			return int64(binary.BigEndian.Uint64(hash[:]))

@@ -14,6 +14,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
@@ -29,7 +30,7 @@ func TestModeration_queuesUnderAFlood(t *testing.T) {
 	store, retried := openCounted(t)
 	ctx := context.Background()
 	ada, mod := newUser(t, store, "ada"), newUser(t, store, "mod")
-	require.NoError(t, store.SetRole(ctx, mod.ID, models.RoleModerator))
+	require.NoError(t, accounts.New(store).SetRole(ctx, mod.ID, models.RoleModerator))
 	const writers = 32
 	users := make([]models.Author, writers)
 	for i := range users {
@@ -227,8 +228,8 @@ func TestWriters_queue(t *testing.T) {
 		for i := range 8 {
 			users = append(users, newUser(t, store, fmt.Sprintf("user%d", i)))
 		}
-		require.NoError(t, store.SetRole(t.Context(), users[0].ID, models.RoleModerator))
-		require.NoError(t, store.SetRole(t.Context(), users[1].ID, models.RoleAdmin))
+		require.NoError(t, accounts.New(store).SetRole(t.Context(), users[0].ID, models.RoleModerator))
+		require.NoError(t, accounts.New(store).SetRole(t.Context(), users[1].ID, models.RoleAdmin))
 		return store, users
 	}
 	rounds := func(n int64) int64 { return n / int64(testkit.Volume(1, 3)) }
@@ -401,7 +402,7 @@ func TestWriters_queue(t *testing.T) {
 					Username: fmt.Sprint("leaver", random.Int64()),
 					Email:    fmt.Sprint(random.Int64(), "@example.org"),
 				}
-				if err := store.CreateUser(t.Context(), u); err != nil {
+				if err := accounts.New(store).CreateUser(t.Context(), u); err != nil {
 					return err
 				}
 				if _, err := people.New(store).Follow(t.Context(), u.ID, a); err != nil {
@@ -446,7 +447,7 @@ func TestWriters_queue(t *testing.T) {
 			return hashes[max(0, len(hashes)-1-random.IntN(10))]
 		}
 		login := func(*rand.Rand) error {
-			token, err := store.Login(t.Context(), user, "agent")
+			token, err := accounts.New(store).Login(t.Context(), user, "agent")
 			if err == nil {
 				mu.Lock()
 				defer mu.Unlock()
@@ -456,20 +457,20 @@ func TestWriters_queue(t *testing.T) {
 		}
 		require.NoError(t, login(nil))
 		run(t, rounds(12), login, login, login,
-			func(random *rand.Rand) error { return store.DeleteSession(t.Context(), hash(random)) },
+			func(random *rand.Rand) error { return accounts.New(store).DeleteSession(t.Context(), hash(random)) },
 			func(random *rand.Rand) error {
-				return store.UseTokens(t.Context(), [][32]byte{hash(random), hash(random)})
+				return accounts.New(store).UseTokens(t.Context(), [][32]byte{hash(random), hash(random)})
 			},
 			func(random *rand.Rand) error {
-				_, err := store.EndOtherSessions(t.Context(), user.ID, hash(random))
+				_, err := accounts.New(store).EndOtherSessions(t.Context(), user.ID, hash(random))
 				return err
 			},
 			func(random *rand.Rand) error {
-				_, err := store.EndSession(t.Context(), user.ID, models.SessionID(hash(random)))
+				_, err := accounts.New(store).EndSession(t.Context(), user.ID, models.SessionID(hash(random)))
 				return err
 			},
 			func(random *rand.Rand) error {
-				_, err := store.ChangePassword(t.Context(), user.ID, "", "", hash(random))
+				_, err := accounts.New(store).ChangePassword(t.Context(), user.ID, "", "", hash(random))
 				return err
 			},
 			func(*rand.Rand) error {
@@ -486,7 +487,7 @@ func TestWriters_queue(t *testing.T) {
 			},
 			func(random *rand.Rand) error {
 				role := []models.Role{models.RoleUser, models.RoleAdmin}[random.IntN(2)]
-				_, err := store.ChangeRole(t.Context(), users[1].ID, users[3].ID, role, "why")
+				_, err := accounts.New(store).ChangeRole(t.Context(), users[1].ID, users[3].ID, role, "why")
 				return err
 			},
 			func(*rand.Rand) error {
@@ -494,7 +495,7 @@ func TestWriters_queue(t *testing.T) {
 				return err
 			},
 			func(*rand.Rand) error {
-				_, err := store.PurgeSessions(t.Context(), 100)
+				_, err := accounts.New(store).PurgeSessions(t.Context(), 100)
 				return err
 			})
 	})
@@ -788,7 +789,7 @@ func TestWriters_queue(t *testing.T) {
 		}
 		latest := func() int64 { return int64(count(t, store, "SELECT COALESCE(MAX(id),0) FROM like_rings")) }
 		// The moderator has the lowest id; one with a higher id than the members acts, too.
-		require.NoError(t, store.SetRole(t.Context(), users[7].ID, models.RoleAdmin))
+		require.NoError(t, accounts.New(store).SetRole(t.Context(), users[7].ID, models.RoleAdmin))
 		run(t, rounds(12), ring, ring,
 			func(*rand.Rand) error {
 				_, err := moderation.New(store).VoidRing(t.Context(), users[1].ID, latest(), "why")

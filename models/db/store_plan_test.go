@@ -20,9 +20,11 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
+	"likewise/models/media"
 	"likewise/models/moderation"
 	"likewise/models/people"
 	"likewise/models/privacy"
@@ -120,9 +122,8 @@ type planned struct {
 
 // storesOf returns the stores of the packages of models.
 func storesOf(s *db.DB) []any {
-	return []any{s, people.New(s), content.New(s), stock.New(s), likes.New(s), reader.New(s), moderation.New(s),
-		webhooks.New(s),
-		privacy.New(s)}
+	return []any{s, accounts.New(s), media.New(s), people.New(s), content.New(s), stock.New(s), likes.New(s),
+		reader.New(s), moderation.New(s), webhooks.New(s), privacy.New(s)}
 }
 
 // plan makes a planned of a method and its arguments after the context.

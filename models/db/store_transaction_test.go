@@ -9,6 +9,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 )
@@ -33,7 +34,7 @@ func TestTransact_closesWhatItDeletes(t *testing.T) {
 	require.NoError(t, err)
 	defer s.Close()
 	author := &models.User{Username: "ada", Email: "ada@example.org"}
-	require.NoError(t, s.CreateUser(t.Context(), author))
+	require.NoError(t, accounts.New(s).CreateUser(t.Context(), author))
 	post, err := content.New(s).CreatePost(t.Context(), models.Author{ID: author.ID}, models.PostText{Title: "A post",
 		Content: "Text."})
 	require.NoError(t, err)

@@ -18,6 +18,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/db"
 )
 
@@ -204,7 +205,7 @@ func TestDeleteSession_isRetriedAfterALockWait(t *testing.T) {
 	)
 	require.NoError(t, err)
 	defer store.Close()
-	session, err := store.CreateSession(ctx, newUser(t, store, "ada").ID)
+	session, err := accounts.New(store).CreateSession(ctx, newUser(t, store, "ada").ID)
 	require.NoError(t, err)
 	other, err := store.Pool().BeginTx(ctx, nil)
 	require.NoError(t, err)
@@ -212,7 +213,7 @@ func TestDeleteSession_isRetriedAfterALockWait(t *testing.T) {
 	_, err = other.ExecContext(ctx, "UPDATE sessions SET user_agent='locked'")
 	require.NoError(t, err)
 	ended := make(chan error, 1)
-	go func() { ended <- store.DeleteSession(ctx, models.HashToken(session)) }()
+	go func() { ended <- accounts.New(store).DeleteSession(ctx, models.HashToken(session)) }()
 	select {
 	case err := <-ended:
 		t.Fatalf("the logout did not wait: %v", err)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
@@ -299,7 +300,7 @@ func TestWebhooks_areBoundedAndLogged(t *testing.T) {
 	creators.Wait()
 	assert.Equal(t, models.MaxWebhooks, made)
 	assert.Positive(t, refused)
-	acts := must(store.ModerationLog(t.Context(), models.ActQuery{TargetType: "webhook", Limit: 100}))
+	acts := must(accounts.New(store).ModerationLog(t.Context(), models.ActQuery{TargetType: "webhook", Limit: 100}))
 	require.Len(t, acts, models.MaxWebhooks)
 	assert.Equal(t, "webhook.create", acts[0].Action)
 	assert.JSONEq(t, `{"host":"hooks.example.org","events":["post.created"],"active":true}`, *acts[0].AfterState)
@@ -398,7 +399,7 @@ func TestDeliveries_areRecordedUntilTheyEnd(t *testing.T) {
 	disabled := must(webhooks.New(store).WebhookByID(ctx, w.ID))
 	assert.False(t, disabled.Active)
 	assert.Equal(t, models.WebhookFailing, disabled.DisabledReason)
-	acts := must(store.ModerationLog(ctx, models.ActQuery{Action: "webhook.disable", Limit: 10}))
+	acts := must(accounts.New(store).ModerationLog(ctx, models.ActQuery{Action: "webhook.disable", Limit: 10}))
 	require.Len(t, acts, 1)
 	assert.Zero(t, acts[0].Actor.ID)
 	refusedAs(t, models.CodeConflict, must1(webhooks.New(store).PingWebhook(ctx, w.ID)))
@@ -479,9 +480,10 @@ func TestRotateSecret_keepsTheFormerOneForADay(t *testing.T) {
 	}
 	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM webhooks WHERE previous_secret IS NOT NULL"))
 	must(webhooks.New(store).RotateSecret(ctx, mod.ID, w.ID))
-	acts := must(store.ModerationLog(ctx, models.ActQuery{Action: "webhook.rotate_secret", Limit: 10}))
+	acts := must(accounts.New(store).ModerationLog(ctx, models.ActQuery{Action: "webhook.rotate_secret", Limit: 10}))
 	assert.Len(t, acts, 3)
-	assert.Len(t, must(store.ModerationLog(ctx, models.ActQuery{Action: "webhook.end_previous_secret", Limit: 10})), 1)
+	assert.Len(t, must(accounts.New(store).ModerationLog(ctx, models.ActQuery{Action: "webhook.end_previous_secret",
+		Limit: 10})), 1)
 	for _, act := range acts {
 		assert.NotContains(t, fmt.Sprint(act), hex.EncodeToString(w.Secret))
 	}

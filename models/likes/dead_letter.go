@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/db"
 )
 
@@ -113,7 +114,7 @@ func (s *Store) ResolveDeadLetter(ctx context.Context, actor, id int64, how mode
 	}
 	now := s.Now().UTC()
 	err := s.Transact(ctx, func(tx *db.Tx) error {
-		if err := db.LockActor(tx, actor, models.RoleAdmin); err != nil {
+		if err := accounts.LockActor(tx, actor, models.RoleAdmin); err != nil {
 			return err
 		}
 		problem, err := lockOpenLetter(tx, id)
@@ -130,7 +131,7 @@ func (s *Store) ResolveDeadLetter(ctx context.Context, actor, id int64, how mode
 		act := letterAct(actor, id, "dead_letter.discard", reason)
 		act.Before = map[string]any{"resolution": nil, "error": problem}
 		act.After = map[string]any{"resolution": string(how)}
-		return db.LogModeration(tx, act)
+		return accounts.LogModeration(tx, act)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("resolve dead letter %d: %w", id, err)
@@ -138,8 +139,9 @@ func (s *Store) ResolveDeadLetter(ctx context.Context, actor, id int64, how mode
 	return s.DeadLetter(ctx, id)
 }
 
-func letterAct(actor, id int64, action, reason string) db.ModerationAct {
-	return db.ModerationAct{ActorID: actor, Action: action, TargetType: "dead_letter", TargetID: id, Reason: reason}
+func letterAct(actor, id int64, action, reason string) accounts.ModerationAct {
+	return accounts.ModerationAct{ActorID: actor, Action: action, TargetType: "dead_letter", TargetID: id,
+		Reason: reason}
 }
 
 // BeginRetry logs that an admin has the events of a letter sent through the pipeline again. It precedes the retry,
@@ -148,7 +150,7 @@ func letterAct(actor, id int64, action, reason string) db.ModerationAct {
 // those of ResolveDeadLetter.
 func (s *Store) BeginRetry(ctx context.Context, actor, id int64, reason string, events int) error {
 	err := s.Transact(ctx, func(tx *db.Tx) error {
-		if err := db.LockActor(tx, actor, models.RoleAdmin); err != nil {
+		if err := accounts.LockActor(tx, actor, models.RoleAdmin); err != nil {
 			return err
 		}
 		problem, err := lockOpenLetter(tx, id)
@@ -158,7 +160,7 @@ func (s *Store) BeginRetry(ctx context.Context, actor, id int64, reason string, 
 		act := letterAct(actor, id, "dead_letter.retry", reason)
 		act.Before = map[string]any{"resolution": nil, "error": problem}
 		act.After = map[string]any{"events": events}
-		return db.LogModeration(tx, act)
+		return accounts.LogModeration(tx, act)
 	})
 	if err != nil {
 		return fmt.Errorf("retry dead letter %d: %w", id, err)
@@ -171,7 +173,7 @@ func (s *Store) FailRetry(ctx context.Context, actor, id int64, reason string) e
 	err := s.Transact(ctx, func(tx *db.Tx) error {
 		act := letterAct(actor, id, "dead_letter.retry_failed", reason)
 		act.After = map[string]any{"resolution": nil}
-		return db.LogModeration(tx, act)
+		return accounts.LogModeration(tx, act)
 	})
 	if err != nil {
 		return fmt.Errorf("retry dead letter %d: %w", id, err)

@@ -10,6 +10,7 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 )
@@ -233,7 +234,7 @@ func (s *Store) Likers(ctx context.Context, viewer int64, target models.Target, 
 		where.Add("t.id=? AND t.status=?", target.ID, models.StatusNormal)
 		where.Add(db.NotBlocked("l.user_id"), viewer)
 		query := `
-			SELECT ` + db.AuthorColumns + `, l.id AS row_id, l.created_at
+			SELECT ` + accounts.AuthorColumns + `, l.id AS row_id, l.created_at
 			FROM ` + t.FromOpen + `
 			STRAIGHT_JOIN ` + likes.From + `
 			STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=l.user_id

@@ -9,6 +9,7 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 )
@@ -24,11 +25,12 @@ func (s *Store) LogReconcile(ctx context.Context, r models.Reconciliation, found
 		problems = append(problems, d.String())
 	}
 	err := s.Transact(ctx, func(tx *db.Tx) error {
-		if err := db.LockActor(tx, r.ActorID, models.RoleAdmin); err != nil {
+		if err := accounts.LockActor(tx, r.ActorID, models.RoleAdmin); err != nil {
 			return err
 		}
 		before := map[string]any{"found": len(found), "differences": problems}
-		return db.LogModeration(tx, reconciles(&r, db.ModerationAct{Action: "pipeline.reconcile", Before: before}))
+		return accounts.LogModeration(tx, reconciles(&r, accounts.ModerationAct{Action: "pipeline.reconcile",
+			Before: before}))
 	})
 	if err != nil {
 		return fmt.Errorf("log reconcile: %w", err)
@@ -37,7 +39,7 @@ func (s *Store) LogReconcile(ctx context.Context, r models.Reconciliation, found
 }
 
 // reconciles returns an act of the log as one of a reconciliation.
-func reconciles(r *models.Reconciliation, act db.ModerationAct) db.ModerationAct {
+func reconciles(r *models.Reconciliation, act accounts.ModerationAct) accounts.ModerationAct {
 	act.ActorID, act.TargetType, act.TargetID, act.Reason = r.ActorID, r.TargetType, r.TargetID, r.Reason
 	return act
 }
@@ -62,7 +64,8 @@ func (s *Store) LogReconciled(
 		after["interrupted"] = true
 	}
 	err := s.Transact(ctx, func(tx *db.Tx) error {
-		return db.LogModeration(tx, reconciles(&r, db.ModerationAct{Action: "pipeline.reconciled", After: after}))
+		return accounts.LogModeration(tx, reconciles(&r, accounts.ModerationAct{Action: "pipeline.reconciled",
+			After: after}))
 	})
 	if err != nil {
 		return fmt.Errorf("log reconciled: %w", err)

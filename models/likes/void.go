@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/db"
 )
 
@@ -152,7 +153,7 @@ func (s *Store) VoidLikes(ctx context.Context, v *LikeVoid) error {
 		if err := VoidLikes(tx, v, now, likeNow); err != nil {
 			return err
 		}
-		return db.LogModeration(tx, db.ModerationAct{
+		return accounts.LogModeration(tx, accounts.ModerationAct{
 			ActorID: v.RequestedBy, Action: "user.void_likes", TargetType: "user", TargetID: v.UserID, Reason: v.Reason,
 			After: map[string]any{"void_id": v.ID, "since": v.LikedSince, "until": v.LikedUntil},
 		})
@@ -191,7 +192,7 @@ func (s *Store) VoidingFrom(ctx context.Context) (time.Time, error) {
 // VoidLikes writes the request; the caller logs it. likeNow is the present time by the clock of likes, which a
 // request without LikedUntil needs.
 func VoidLikes(tx *db.Tx, v *LikeVoid, now, likeNow time.Time) error {
-	user, err := db.LockOutranked(tx, v.RequestedBy, v.UserID)
+	user, err := accounts.LockOutranked(tx, v.RequestedBy, v.UserID)
 	if err != nil {
 		return err
 	}

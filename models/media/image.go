@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/db"
 )
 
@@ -79,12 +80,12 @@ func (s *Store) AddImage(ctx context.Context, i *models.Image, field string, roo
 		WHERE name='image_bytes' AND CAST(value AS SIGNED)<=?`
 	size := i.Bytes + i.ThumbnailBytes
 	err := s.Transact(ctx, func(tx *db.Tx) error {
-		users, err := db.LockStandings(tx, i.UserID) // under this lock, nobody else adds images of the user
+		users, err := accounts.LockStandings(tx, i.UserID) // under this lock, nobody else adds images of the user
 		if err != nil {
 			return err
 		}
 		if users[i.UserID] == nil {
-			return db.ErrNoUser()
+			return accounts.ErrNoUser()
 		}
 		var used int64
 		if err := tx.Raw(sum, i.UserID, imageDeleting).Scan(&used).Error; err != nil {
@@ -184,7 +185,8 @@ func usesOfImages(ids string) string {
 		FROM image_uses u FORCE INDEX (idx_image_id)
 		STRAIGHT_JOIN comments c ON c.id=u.subject_id
 		STRAIGHT_JOIN posts p ON p.id=c.post_id
-		WHERE u.image_id IN (` + ids + `) AND u.subject_type='comment' AND c.status=` + db.Literal(models.StatusNormal) + `
+		WHERE u.image_id IN (` + ids + `) AND u.subject_type='comment' AND c.status=` +
+		db.Literal(models.StatusNormal) + `
 			AND p.status=` + db.Literal(models.StatusNormal)
 }
 
@@ -273,7 +275,7 @@ func (s *Store) DeleteImage(ctx context.Context, actor int64, i *models.Image) e
 		WHERE id=? AND state=?`
 	err := s.Transact(ctx, func(tx *db.Tx) error {
 		if actor != i.UserID {
-			if err := db.LockActor(tx, actor, models.RoleModerator); err != nil {
+			if err := accounts.LockActor(tx, actor, models.RoleModerator); err != nil {
 				return err
 			}
 		}
@@ -287,7 +289,7 @@ func (s *Store) DeleteImage(ctx context.Context, actor int64, i *models.Image) e
 		if actor == i.UserID {
 			return nil
 		}
-		return db.LogModeration(tx, db.ModerationAct{
+		return accounts.LogModeration(tx, accounts.ModerationAct{
 			ActorID: actor, Action: "image.delete", TargetType: "image", TargetID: i.ID,
 			Before: map[string]any{"name": i.Name, "user_id": i.UserID},
 		})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/db"
 	"likewise/models/likes"
 )
@@ -39,12 +40,12 @@ func (s *Store) BanUser(ctx context.Context, actor, userID int64, ban *models.Ba
 		SET banned_until=?, ban_reason=?, updated_at=updated_at
 		WHERE id=?`
 	err = s.Transact(ctx, func(tx *db.Tx) error {
-		user, err := db.LockOutranked(tx, actor, userID)
+		user, err := accounts.LockOutranked(tx, actor, userID)
 		if err != nil {
 			return err
 		}
 		if user.Ban(tx.Now) != nil { // this ban replaces it
-			if err := db.MayOverruleBan(tx, actor, userID); err != nil {
+			if err := accounts.MayOverruleBan(tx, actor, userID); err != nil {
 				return err
 			}
 		}
@@ -52,7 +53,7 @@ func (s *Store) BanUser(ctx context.Context, actor, userID int64, ban *models.Ba
 			return err
 		}
 		tx.Announce(models.UserBanned, userID)
-		if ended, err = db.EndSessions(tx, userID, db.Conditions{}); err != nil {
+		if ended, err = accounts.EndSessions(tx, userID, db.Conditions{}); err != nil {
 			return err
 		}
 		if err := likes.EndVoids(tx, userID, voidsEnd); err != nil { // it may end sooner than the one before
@@ -62,11 +63,11 @@ func (s *Store) BanUser(ctx context.Context, actor, userID int64, ban *models.Ba
 		if !ban.Permanent() {
 			until = "until " + ban.Until.UTC().Format(time.RFC3339)
 		}
-		if err := db.LogSecurity(tx, db.SecurityEvent{Kind: db.EventBanned, UserID: userID,
+		if err := accounts.LogSecurity(tx, accounts.SecurityEvent{Kind: accounts.EventBanned, UserID: userID,
 			Detail: until}); err != nil {
 			return err
 		}
-		return db.LogModeration(tx, db.ModerationAct{
+		return accounts.LogModeration(tx, accounts.ModerationAct{
 			ActorID: actor, Action: "user.ban", TargetType: "user", TargetID: userID, Reason: ban.Reason,
 			Before: BanState(user.Ban(tx.Now)), After: BanState(ban),
 		})
@@ -89,11 +90,11 @@ func (s *Store) UnbanUser(ctx context.Context, actor, userID int64, reason strin
 		SET banned_until=NULL, ban_reason='', updated_at=updated_at
 		WHERE id=?`
 	err := s.Transact(ctx, func(tx *db.Tx) error {
-		user, err := db.LockOutranked(tx, actor, userID)
+		user, err := accounts.LockOutranked(tx, actor, userID)
 		if err != nil || user.Ban(tx.Now) == nil {
 			return err
 		}
-		if err := db.MayOverruleBan(tx, actor, userID); err != nil {
+		if err := accounts.MayOverruleBan(tx, actor, userID); err != nil {
 			return err
 		}
 		if err := tx.Exec(update, userID).Error; err != nil {
@@ -103,10 +104,11 @@ func (s *Store) UnbanUser(ctx context.Context, actor, userID int64, reason strin
 		if err := likes.EndVoids(tx, userID, voidsEnd); err != nil {
 			return err
 		}
-		if err := db.LogSecurity(tx, db.SecurityEvent{Kind: db.EventUnbanned, UserID: userID}); err != nil {
+		if err := accounts.LogSecurity(tx, accounts.SecurityEvent{Kind: accounts.EventUnbanned,
+			UserID: userID}); err != nil {
 			return err
 		}
-		return db.LogModeration(tx, db.ModerationAct{
+		return accounts.LogModeration(tx, accounts.ModerationAct{
 			ActorID: actor, Action: "user.unban", TargetType: "user", TargetID: userID, Reason: reason,
 			Before: BanState(user.Ban(tx.Now)), After: BanState(nil),
 		})

@@ -11,6 +11,7 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/people"
@@ -24,7 +25,7 @@ const maxExcerpt = 200 // characters
 // caseQuery returns the query of the cases k whose ids the query keys selects.
 func caseQuery(keys, order string) string {
 	return fmt.Sprintf(`
-		SELECT k.id, k.target_type, k.target_id, `+db.AuthorColumns+`, p.id AS post_id, p.title,
+		SELECT k.id, k.target_type, k.target_id, `+accounts.AuthorColumns+`, p.id AS post_id, p.title,
 			LEFT(COALESCE(c.content,p.content),%d) AS excerpt, COALESCE(c.content,p.content) AS content,
 			COALESCE(c.status,p.status) AS target_status, COALESCE(c.version,p.version) AS version,
 			k.reporters_count, k.first_at, k.last_at, k.claimed_until, k.resolved_at, k.outcome, k.note,
@@ -150,7 +151,7 @@ func (s *Store) readFirstReports(ctx context.Context, list []models.ReportCase, 
 				LIMIT %d)`, k.ID, models.CaseReports)
 	}
 	query := `
-		SELECT r.case_id, r.id, ` + db.AuthorColumns + `, r.reason, r.detail, r.created_at
+		SELECT r.case_id, r.id, ` + accounts.AuthorColumns + `, r.reason, r.detail, r.created_at
 		FROM (` + strings.Join(keys, `
 			UNION ALL
 			`) + `) o
@@ -263,7 +264,7 @@ func lockCase(tx *db.Tx, actor, id int64) (*lockedCase, error) {
 		FROM report_cases FORCE INDEX (PRIMARY)
 		WHERE id=?
 		FOR UPDATE`
-	if err := db.LockActor(tx, actor, models.RoleModerator); err != nil {
+	if err := accounts.LockActor(tx, actor, models.RoleModerator); err != nil {
 		return nil, err
 	}
 	var about lockedCase
@@ -323,7 +324,7 @@ func (s *Store) ClaimReport(ctx context.Context, actor, id int64) error {
 		if k.claimed(now) {
 			before["claimed_until"] = k.ClaimedUntil.UTC()
 		}
-		return db.LogModeration(tx, db.ModerationAct{
+		return accounts.LogModeration(tx, accounts.ModerationAct{
 			ActorID: actor, Action: "report.claim", TargetType: "report", TargetID: id,
 			Before: before, After: map[string]any{"claimed_until": until},
 		})
@@ -356,7 +357,7 @@ func (s *Store) ResolveReport(ctx context.Context, actor, id int64, r models.Ver
 				return err
 			}
 			if after != nil {
-				if err := db.LogModeration(tx, act(actor, "delete", target, r.Note, before, after)); err != nil {
+				if err := accounts.LogModeration(tx, act(actor, "delete", target, r.Note, before, after)); err != nil {
 					return err
 				}
 			}
@@ -369,7 +370,7 @@ func (s *Store) ResolveReport(ctx context.Context, actor, id int64, r models.Ver
 		if err := people.NotifyReporters(tx, id, now); err != nil {
 			return err
 		}
-		return db.LogModeration(tx, db.ModerationAct{
+		return accounts.LogModeration(tx, accounts.ModerationAct{
 			ActorID: actor, Action: "report.resolve", TargetType: "report", TargetID: id, Reason: r.Note,
 			Before: map[string]any{"outcome": nil},
 			After:  map[string]any{"outcome": r.Outcome, "target_type": target.Kind, "target_id": target.ID},

@@ -5,13 +5,16 @@ import (
 	"fmt"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 )
 
 // act returns an entry of the log about content.
-func act(actor int64, verb string, target models.Target, reason string, before, after map[string]any) db.ModerationAct {
-	return db.ModerationAct{
+func act(
+	actor int64, verb string, target models.Target, reason string, before, after map[string]any,
+) accounts.ModerationAct {
+	return accounts.ModerationAct{
 		ActorID: actor, Action: string(target.Kind) + "." + verb,
 		TargetType: string(target.Kind), TargetID: target.ID, Reason: reason,
 		Before: before, After: after,
@@ -29,14 +32,14 @@ func (s *Store) RemoveContent(ctx context.Context, actor int64, target models.Ta
 		return err
 	}
 	err := s.Transact(ctx, func(tx *db.Tx) error {
-		if err := db.LockActor(tx, actor, models.RoleModerator); err != nil {
+		if err := accounts.LockActor(tx, actor, models.RoleModerator); err != nil {
 			return err
 		}
 		before, after, err := remove(tx, actor, target, reason)
 		if err != nil || after == nil {
 			return err
 		}
-		return db.LogModeration(tx, act(actor, "delete", target, reason, before, after))
+		return accounts.LogModeration(tx, act(actor, "delete", target, reason, before, after))
 	})
 	if err != nil {
 		return fmt.Errorf("remove %s: %w", target, err)
@@ -61,7 +64,7 @@ func remove(tx *db.Tx, actor int64, target models.Target, reason string) (before
 		err = content.Hide(tx, target, models.Deletion{At: tx.Now, By: models.Author{ID: actor}, Reason: reason})
 	case m.DeletedBy == 0 || m.OperationID != 0 || m.DeletedBy == m.AuthorID && actor != m.AuthorID:
 		if m.OperationID != 0 {
-			if err := db.MayOverrule(tx, actor, m.DeletedBy); models.ErrorCode(err) == models.CodeForbidden {
+			if err := accounts.MayOverrule(tx, actor, m.DeletedBy); models.ErrorCode(err) == models.CodeForbidden {
 				now.DeletedBy = m.DeletedBy // otherwise the actor could restore the deletion of an admin
 			} else if err != nil {
 				return nil, nil, err
@@ -82,7 +85,7 @@ func (s *Store) ReinstateContent(ctx context.Context, actor int64, target models
 		return err
 	}
 	err := s.Transact(ctx, func(tx *db.Tx) error {
-		if err := db.LockActor(tx, actor, models.RoleModerator); err != nil {
+		if err := accounts.LockActor(tx, actor, models.RoleModerator); err != nil {
 			return err
 		}
 		m, err := content.LockModerated(tx, target)
@@ -95,14 +98,14 @@ func (s *Store) ReinstateContent(ctx context.Context, actor int64, target models
 		if m.Purged {
 			return errPurged(target.Kind)
 		}
-		if err := db.MayOverrule(tx, actor, m.DeletedBy); err != nil {
+		if err := accounts.MayOverrule(tx, actor, m.DeletedBy); err != nil {
 			return err
 		}
 		if err := content.Show(tx, target); err != nil {
 			return err
 		}
 		after := map[string]any{"status": models.StatusNormal.String()}
-		return db.LogModeration(tx, act(actor, "restore", target, reason, m.State(), after))
+		return accounts.LogModeration(tx, act(actor, "restore", target, reason, m.State(), after))
 	})
 	if err != nil {
 		return fmt.Errorf("reinstate %s: %w", target, err)
@@ -128,7 +131,7 @@ func (s *Store) SetPostFlag(ctx context.Context, actor, id int64, flag models.Po
 		SET ` + string(flag) + `=?, updated_at=updated_at
 		WHERE id=?`
 	err := s.Transact(ctx, func(tx *db.Tx) error {
-		if err := db.LockActor(tx, actor, models.RoleModerator); err != nil {
+		if err := accounts.LockActor(tx, actor, models.RoleModerator); err != nil {
 			return err
 		}
 		m, err := content.LockModerated(tx, target)
@@ -151,7 +154,7 @@ func (s *Store) SetPostFlag(ctx context.Context, actor, id int64, flag models.Po
 			return err
 		}
 		before, after := map[string]any{string(flag): was}, map[string]any{string(flag): set}
-		return db.LogModeration(tx, act(actor, verb, target, reason, before, after))
+		return accounts.LogModeration(tx, act(actor, verb, target, reason, before, after))
 	})
 	if err != nil {
 		return fmt.Errorf("%s post %d: %w", verb, id, err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 )
@@ -48,7 +49,7 @@ func (s *Store) RemoveAll(ctx context.Context, actor, userID int64, reason strin
 		if err != nil {
 			return err
 		}
-		return db.LogModeration(tx, db.ModerationAct{
+		return accounts.LogModeration(tx, accounts.ModerationAct{
 			ActorID: actor, Action: "user.delete_content", TargetType: "user", TargetID: userID, Reason: reason,
 			After: map[string]any{"operation_id": id, "state": models.OperationDeleting.String()},
 		})
@@ -61,7 +62,7 @@ func (s *Store) RemoveAll(ctx context.Context, actor, userID int64, reason strin
 
 // lockAuthor is LockOutranked for an author who may have deleted their account: their content still exists.
 func lockAuthor(tx *db.Tx, actor, userID int64) error {
-	_, err := db.LockOutranked(tx, actor, userID)
+	_, err := accounts.LockOutranked(tx, actor, userID)
 	if models.ErrorCode(err) != models.CodeNotFound {
 		return err
 	}
@@ -105,13 +106,13 @@ func (s *Store) UndoOperation(ctx context.Context, actor, id int64, reason strin
 		if err != nil || now.State >= models.OperationUndoing {
 			return err
 		}
-		if err := db.MayOverrule(tx, actor, now.RequestedBy); err != nil {
+		if err := accounts.MayOverrule(tx, actor, now.RequestedBy); err != nil {
 			return err
 		}
 		if err := tx.Exec(update, models.OperationUndoing, actor, id).Error; err != nil {
 			return err
 		}
-		return db.LogModeration(tx, db.ModerationAct{
+		return accounts.LogModeration(tx, accounts.ModerationAct{
 			ActorID: actor, Action: "user.restore_content", TargetType: "user", TargetID: o.UserID, Reason: reason,
 			Before: map[string]any{"operation_id": id, "state": now.State.String()},
 			After:  map[string]any{"operation_id": id, "state": models.OperationUndoing.String()},

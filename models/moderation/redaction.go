@@ -8,6 +8,7 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/media"
@@ -20,7 +21,7 @@ func errNoRedaction() *models.Error {
 // redactionQuery returns the query of the requests k whose ids the query keys selects.
 func redactionQuery(keys, order string) string {
 	return `
-		SELECT k.id, k.target_type, k.target_id, k.version, ` + db.AuthorColumns + `,
+		SELECT k.id, k.target_type, k.target_id, k.version, ` + accounts.AuthorColumns + `,
 			k.reason, k.requested_at, k.resolved_at, k.outcome, k.note,
 			d.id AS resolver_id, d.username AS resolver_username,
 			d.display_name AS resolver_display_name, d.avatar_url AS resolver_avatar_url,
@@ -174,7 +175,7 @@ func (s *Store) RedactVersion(
 		return err
 	}
 	err := s.Transact(ctx, func(tx *db.Tx) error {
-		if err := db.LockActor(tx, actor, models.RoleModerator); err != nil {
+		if err := accounts.LockActor(tx, actor, models.RoleModerator); err != nil {
 			return err
 		}
 		return redact(tx, actor, target, version, reason)
@@ -226,7 +227,7 @@ func redact(tx *db.Tx, actor int64, target models.Target, version int64, reason 
 	if err := db.RedactEvents(tx, target); err != nil {
 		return err
 	}
-	return db.LogModeration(tx, act(actor, "redact", target, reason,
+	return accounts.LogModeration(tx, act(actor, "redact", target, reason,
 		map[string]any{"version": version, "redacted": false}, map[string]any{"version": version, "redacted": true}))
 }
 
@@ -276,7 +277,7 @@ func (s *Store) ResolveRedaction(ctx context.Context, actor, id int64, outcome, 
 		SET is_open=NULL, resolved_by=?, resolved_at=?, outcome=?, note=?
 		WHERE id=?`
 	err := s.Transact(ctx, func(tx *db.Tx) error {
-		if err := db.LockActor(tx, actor, models.RoleModerator); err != nil {
+		if err := accounts.LockActor(tx, actor, models.RoleModerator); err != nil {
 			return err
 		}
 		r, err := readRedaction(tx.DB, id) // the fields that are used here never change
@@ -304,7 +305,7 @@ func (s *Store) ResolveRedaction(ctx context.Context, actor, id int64, outcome, 
 			return err
 		}
 		after := map[string]any{"version": r.Version, "redaction_id": id}
-		return db.LogModeration(tx, act(actor, "decline_redaction", target, reason, nil, after))
+		return accounts.LogModeration(tx, act(actor, "decline_redaction", target, reason, nil, after))
 	})
 	if err != nil {
 		return fmt.Errorf("resolve redaction %d: %w", id, err)
@@ -326,7 +327,7 @@ func (s *Store) PurgeContent(ctx context.Context, actor int64, target models.Tar
 		return err
 	}
 	err := s.Transact(ctx, func(tx *db.Tx) error {
-		if err := db.LockActor(tx, actor, models.RoleAdmin); err != nil {
+		if err := accounts.LockActor(tx, actor, models.RoleAdmin); err != nil {
 			return err
 		}
 		m, err := content.LockModerated(tx, target)
@@ -348,7 +349,7 @@ func (s *Store) PurgeContent(ctx context.Context, actor int64, target models.Tar
 		now := &content.Moderated{Status: models.StatusDeleted, DeletedBy: actor}
 		after := now.State()
 		after["purged"] = true
-		return db.LogModeration(tx, act(actor, "purge", target, reason, m.State(), after))
+		return accounts.LogModeration(tx, act(actor, "purge", target, reason, m.State(), after))
 	})
 	if err != nil {
 		return fmt.Errorf("purge %s: %w", target, err)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/db"
 )
 
@@ -119,7 +120,7 @@ func (s *Store) ReportsBy(ctx context.Context, reporter, before int64, limit int
 // does not exist.
 func (s *Store) ReportsOf(ctx context.Context, viewer, caseID, after int64, limit int) ([]models.Reported, error) {
 	const query = `
-		SELECT r.id, ` + db.AuthorColumns + `, r.reason, r.detail, r.created_at
+		SELECT r.id, ` + accounts.AuthorColumns + `, r.reason, r.detail, r.created_at
 		FROM reports r FORCE INDEX (idx_case_id)
 		STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=r.reporter_id
 		WHERE r.case_id=? AND r.id>?

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
@@ -92,11 +93,11 @@ func (s *Store) resolveRing(ctx context.Context, actor, id int64, r ringResoluti
 		if err != nil {
 			return err
 		}
-		users, err := db.LockStandings(tx, append(slices.Clone(members), actor)...)
+		users, err := accounts.LockStandings(tx, append(slices.Clone(members), actor)...)
 		if err != nil {
 			return err
 		}
-		if err := db.RequireRole(tx, users[actor], models.RoleModerator); err != nil {
+		if err := accounts.RequireRole(tx, users[actor], models.RoleModerator); err != nil {
 			return err
 		}
 		if err := lockOpenRing(tx, actor, id); err != nil {
@@ -122,7 +123,7 @@ func (s *Store) resolveRing(ctx context.Context, actor, id int64, r ringResoluti
 		if err := tx.Exec(update, r.status, tx.Now, actor, r.reason, id).Error; err != nil {
 			return err
 		}
-		return db.LogModeration(tx, db.ModerationAct{
+		return accounts.LogModeration(tx, accounts.ModerationAct{
 			ActorID: actor, Action: r.action, TargetType: "like_ring", TargetID: id, Reason: r.reason,
 			Before: map[string]any{"status": string(models.RingOpen)}, After: after,
 		})

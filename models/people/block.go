@@ -9,6 +9,7 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/db"
 )
 
@@ -80,7 +81,7 @@ func lockPair(tx *db.Tx, userID, other int64) error {
 	case !slices.Contains(locked, userID):
 		return models.Errorf(models.CodeUnauthorized, "The account was deleted.")
 	case !slices.Contains(locked, other):
-		return db.ErrNoUser()
+		return accounts.ErrNoUser()
 	}
 	return nil
 }
@@ -105,7 +106,7 @@ func (s *Store) Block(ctx context.Context, userID, other int64) error {
 			return inserted.Error
 		}
 		if inserted.RowsAffected > 0 {
-			if err := db.SessionsChanged(tx, other); err != nil { // Session.Blocked
+			if err := accounts.SessionsChanged(tx, other); err != nil { // Session.Blocked
 				return err
 			}
 		}
@@ -144,7 +145,7 @@ func (s *Store) BlockedUsers(
 	}
 	visible := func(where db.Conditions, limit int) *gorm.DB {
 		query := `
-			SELECT ` + db.AuthorColumns + `, b.created_at AS since, b.blocked_id AS list_order
+			SELECT ` + accounts.AuthorColumns + `, b.created_at AS since, b.blocked_id AS list_order
 			FROM ` + blocks.From + `
 			STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=b.blocked_id AND u.deleted_at IS NULL
 			` + where.Clause() + `

@@ -9,6 +9,7 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/db"
 )
 
@@ -147,7 +148,7 @@ func (s *Store) follows(
 	visible := func(where db.Conditions, limit int) *gorm.DB {
 		where.Add(db.NotBlocked(column), viewer)
 		query := `
-			SELECT ` + db.AuthorColumns + `, f.created_at AS since, f.id AS list_order
+			SELECT ` + accounts.AuthorColumns + `, f.created_at AS since, f.id AS list_order
 			FROM ` + follows.From + `
 			STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=` + column + ` AND u.deleted_at IS NULL
 			` + where.Clause() + `

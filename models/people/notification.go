@@ -9,6 +9,7 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/db"
 )
 
@@ -164,7 +165,7 @@ func (s *Store) Notifications(
 	visible := func(where db.Conditions, limit int) *gorm.DB {
 		addNotificationShown(&where, userID)
 		query := `
-		SELECT n.id, n.kind, ` + db.AuthorColumns + `, n.post_id,
+		SELECT n.id, n.kind, ` + accounts.AuthorColumns + `, n.post_id,
 			IF(p.status=` + db.SQLNormal + ` AND ` + db.NotBlocked("p.user_id") + `, p.title, '') AS post_title,
 			IF(n.comment_id=0 AND p.status=` + db.SQLNormal + ` AND ` + db.NotBlocked("p.user_id") + `,
 				p.excerpt, '') AS excerpt,

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/db"
 	"likewise/models/media"
 )
@@ -22,7 +23,7 @@ func (s *Store) UpdateProfile(ctx context.Context, userID int64, p models.Profil
 		if err := media.SetImageUses(tx, media.UserSubject(userID), []int64{userID}, p.AvatarURL); err != nil {
 			return err
 		}
-		return db.SessionsChanged(tx, userID) // which hold the name
+		return accounts.SessionsChanged(tx, userID) // which hold the name
 	})
 	if err != nil {
 		return fmt.Errorf("update profile of user %d: %w", userID, err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/db"
 )
 
@@ -47,12 +48,12 @@ func (s *Store) SetSubscription(ctx context.Context, userID, postID int64, level
 		WHERE id=?`
 	err = s.Transact(ctx, func(tx *db.Tx) error {
 		// Under this lock, nobody else writes subscriptions of the user, and a plain INSERT is enough.
-		users, err := db.LockStandings(tx, userID)
+		users, err := accounts.LockStandings(tx, userID)
 		if err != nil {
 			return err
 		}
 		if users[userID] == nil {
-			return db.ErrNoUser()
+			return accounts.ErrNoUser()
 		}
 		var now struct {
 			ID    int64

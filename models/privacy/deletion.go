@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/db"
 	"likewise/models/media"
 	"likewise/models/moderation"
@@ -26,16 +27,16 @@ func (s *Store) DeleteUser(ctx context.Context, userID int64, passwordHash strin
 		if err := leaveAdmin(tx, userID); err != nil {
 			return err
 		}
-		found, err := db.LockStandings(tx, userID)
+		found, err := accounts.LockStandings(tx, userID)
 		if err != nil {
 			return err
 		}
 		user := found[userID]
 		if user == nil {
-			return db.ErrNoUser()
+			return accounts.ErrNoUser()
 		}
 		if ban := user.Ban(tx.Now); ban != nil {
-			return db.ErrBanned(*ban) // only an admin can delete the account: see DeleteBannedUser
+			return accounts.ErrBanned(*ban) // only an admin can delete the account: see DeleteBannedUser
 		}
 		if user.PasswordHash != passwordHash {
 			return models.Errorf(models.CodeForbidden, "The password was changed meanwhile.")
@@ -59,7 +60,7 @@ func emptyAccount(tx *db.Tx, userID int64) (ended [][32]byte, err error) {
 	const requestVoid = `
 		INSERT INTO like_voids (user_id, requested_by, requested_at)
 		VALUES (?,?,CURRENT_TIMESTAMP(3))`
-	if err := db.HoldUsername(tx, userID); err != nil {
+	if err := accounts.HoldUsername(tx, userID); err != nil {
 		return nil, err
 	}
 	now := tx.Now
@@ -69,7 +70,7 @@ func emptyAccount(tx *db.Tx, userID int64) (ended [][32]byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if ended, err = db.EndSessions(tx, userID, db.Conditions{}); err != nil {
+	if ended, err = accounts.EndSessions(tx, userID, db.Conditions{}); err != nil {
 		return nil, err
 	}
 	if err := dropExport(tx, userID); err != nil {
@@ -78,7 +79,8 @@ func emptyAccount(tx *db.Tx, userID int64) (ended [][32]byte, err error) {
 	if err := media.SetImageUses(tx, media.UserSubject(userID), nil); err != nil { // the avatar
 		return nil, err
 	}
-	if err := db.LogSecurity(tx, db.SecurityEvent{Kind: db.EventAccountDeleted, UserID: userID}); err != nil {
+	if err := accounts.LogSecurity(tx, accounts.SecurityEvent{Kind: accounts.EventAccountDeleted,
+		UserID: userID}); err != nil {
 		return nil, err
 	}
 	return ended, tx.Exec(requestVoid, userID, userID).Error
@@ -103,12 +105,12 @@ func leaveAdmin(tx *db.Tx, userID int64) error {
 	if err := tx.Raw(readAdmins, models.RoleAdmin).Scan(&ids).Error; err != nil {
 		return err
 	}
-	users, err := db.LockStandings(tx, ids...)
+	users, err := accounts.LockStandings(tx, ids...)
 	if err != nil {
 		return err
 	}
 	for id, user := range users {
-		if id != userID && db.RequireRole(tx, user, models.RoleAdmin) == nil {
+		if id != userID && accounts.RequireRole(tx, user, models.RoleAdmin) == nil {
 			return nil
 		}
 	}
@@ -131,10 +133,10 @@ func (s *Store) PurgeUser(ctx context.Context, userID int64) (deleted bool, err 
 		return false, nil
 	}
 	err = s.Transact(ctx, func(tx *db.Tx) error {
-		if _, err := db.LockStandings(tx, userID); err != nil {
+		if _, err := accounts.LockStandings(tx, userID); err != nil {
 			return err
 		}
-		_, err := db.EndSessions(tx, userID, db.Conditions{})
+		_, err := accounts.EndSessions(tx, userID, db.Conditions{})
 		return err
 	})
 	if err != nil {
@@ -267,16 +269,16 @@ func (s *Store) DeleteBannedUser(
 		return nil, err
 	}
 	err = s.Transact(ctx, func(tx *db.Tx) error {
-		found, err := db.LockStandings(tx, actor, userID)
+		found, err := accounts.LockStandings(tx, actor, userID)
 		if err != nil {
 			return err
 		}
 		admin, user := found[actor], found[userID]
-		if err := db.RequireRole(tx, admin, models.RoleAdmin); err != nil {
+		if err := accounts.RequireRole(tx, admin, models.RoleAdmin); err != nil {
 			return err
 		}
 		if user == nil {
-			return db.ErrNoUser()
+			return accounts.ErrNoUser()
 		}
 		if err := models.Outranks(actor, admin.Role, userID, user.Role); err != nil {
 			return err
@@ -298,13 +300,13 @@ func (s *Store) DeleteBanned(ctx context.Context, userID int64, reason string) (
 		return nil, err
 	}
 	err = s.Transact(ctx, func(tx *db.Tx) error {
-		found, err := db.LockStandings(tx, userID)
+		found, err := accounts.LockStandings(tx, userID)
 		if err != nil {
 			return err
 		}
 		user := found[userID]
 		if user == nil {
-			return db.ErrNoUser()
+			return accounts.ErrNoUser()
 		}
 		ban = user.Ban(tx.Now)
 		_, err = deleteBanned(tx, 0, user, reason)
@@ -317,7 +319,7 @@ func (s *Store) DeleteBanned(ctx context.Context, userID int64, reason string) (
 }
 
 // deleteBanned deletes the account of a user that the transaction has locked, and logs it as an act of the actor.
-func deleteBanned(tx *db.Tx, actor int64, user *db.Standing, reason string) (ended [][32]byte, err error) {
+func deleteBanned(tx *db.Tx, actor int64, user *accounts.Standing, reason string) (ended [][32]byte, err error) {
 	ban := user.Ban(tx.Now)
 	if ban == nil {
 		return nil, errNotBanned
@@ -334,7 +336,8 @@ func deleteBanned(tx *db.Tx, actor int64, user *db.Standing, reason string) (end
 	if err := tx.Raw(read, user.ID).Scan(&email).Error; err != nil {
 		return nil, err
 	}
-	hashes := []string{db.HexOf(db.HeldHash(tx, "username", user.Username)), db.HexOf(db.HeldHash(tx, "email", email))}
+	hashes := []string{db.HexOf(accounts.HeldHash(tx, "username", user.Username)), db.HexOf(accounts.HeldHash(tx,
+		"email", email))}
 	slices.Sort(hashes)
 	if err := tx.Exec(hold, hashes[0], ban.Until, hashes[1], ban.Until).Error; err != nil {
 		return nil, fmt.Errorf("hold names: %w", err)
@@ -342,7 +345,7 @@ func deleteBanned(tx *db.Tx, actor int64, user *db.Standing, reason string) (end
 	if ended, err = emptyAccount(tx, user.ID); err != nil {
 		return nil, err
 	}
-	return ended, db.LogModeration(tx, db.ModerationAct{
+	return ended, accounts.LogModeration(tx, accounts.ModerationAct{
 		ActorID: actor, Action: "user.delete", TargetType: "user", TargetID: user.ID, Reason: reason,
 		Before: moderation.BanState(ban),
 	})

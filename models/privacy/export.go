@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/db"
 )
 
@@ -33,7 +34,7 @@ func (s *Store) RequestExport(ctx context.Context, userID int64) (*models.Export
 		VALUES (?,?,?,?,0,0,?,?)`
 	var e *models.Export
 	err := s.Transact(ctx, func(tx *db.Tx) error {
-		found, err := db.LockStandings(tx, userID) // two requests take turns
+		found, err := accounts.LockStandings(tx, userID) // two requests take turns
 		if err != nil {
 			return err
 		}

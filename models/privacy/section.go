@@ -11,6 +11,7 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 )
@@ -429,7 +430,7 @@ var exportSections = []exportSection{
 func exportSessions(
 	ctx context.Context, s *Store, userID int64, after models.ListKey, limit int,
 ) ([]models.ExportItem, error) {
-	list, err := s.Sessions(ctx, userID, afterKey(after), limit)
+	list, err := accounts.New(s.DB).Sessions(ctx, userID, afterKey(after), limit)
 	items := make([]models.ExportItem, len(list))
 	for i := range list {
 		session := &list[i]
@@ -444,7 +445,7 @@ func exportSessions(
 func exportTokens(
 	ctx context.Context, s *Store, userID int64, after models.ListKey, limit int,
 ) ([]models.ExportItem, error) {
-	list, err := s.Tokens(ctx, userID, afterKey(after), limit)
+	list, err := accounts.New(s.DB).Tokens(ctx, userID, afterKey(after), limit)
 	items := make([]models.ExportItem, len(list))
 	for i := range list {
 		t := &list[i]

@@ -7,6 +7,7 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 )
@@ -33,12 +34,12 @@ func (s *Store) SetBookmark(ctx context.Context, userID, postID int64, bookmarke
 		WHERE id=?`
 	err = s.Transact(ctx, func(tx *db.Tx) error {
 		// Under this lock, nobody else writes bookmarks of the user, and a plain INSERT is enough; see setLikeRow.
-		users, err := db.LockStandings(tx, userID)
+		users, err := accounts.LockStandings(tx, userID)
 		if err != nil {
 			return err
 		}
 		if users[userID] == nil {
-			return db.ErrNoUser()
+			return accounts.ErrNoUser()
 		}
 		var id int64
 		if err := tx.Raw(find, userID, postID).Scan(&id).Error; err != nil {

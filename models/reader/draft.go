@@ -9,6 +9,7 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/db"
 	"likewise/models/media"
 )
@@ -63,12 +64,12 @@ func (s *Store) SaveDraft(
 ) (d *models.Draft, created bool, err error) {
 	err = s.Transact(ctx, func(tx *db.Tx) error {
 		// Under this lock, nobody else writes drafts of the user.
-		users, err := db.LockStandings(tx, userID)
+		users, err := accounts.LockStandings(tx, userID)
 		if err != nil {
 			return err
 		}
 		if users[userID] == nil {
-			return db.ErrNoUser()
+			return accounts.ErrNoUser()
 		}
 		now, err := readDraft(tx.DB, userID, key)
 		if created = models.ErrorCode(err) == models.CodeNotFound; err != nil && !created {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/db"
 	"likewise/models/people"
 )
@@ -83,7 +84,7 @@ func (s *Store) ClaimsOfDrop(ctx context.Context, dropID, before int64, limit in
 	where := db.Matching("c.drop_id=?", dropID)
 	where.AddIf(before > 0, "c.id<?", before)
 	query := `
-		SELECT ` + claimColumns + `, ` + db.AuthorColumns + `
+		SELECT ` + claimColumns + `, ` + accounts.AuthorColumns + `
 		FROM claims c FORCE INDEX (idx_drop_id)
 		STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=c.user_id
 		` + where.Clause() + `
@@ -297,7 +298,7 @@ func (s *Store) VoidClaims(ctx context.Context, v models.ClaimVoid) (voided int,
 		if err := db.HoldMode(tx); err != nil {
 			return err
 		}
-		if _, err := db.LockOutranked(tx, v.ActorID, v.UserID); err != nil {
+		if _, err := accounts.LockOutranked(tx, v.ActorID, v.UserID); err != nil {
 			return err
 		}
 		var drops []int64
@@ -313,7 +314,7 @@ func (s *Store) VoidClaims(ctx context.Context, v models.ClaimVoid) (voided int,
 				return err
 			}
 		}
-		err := db.LogModeration(tx, db.ModerationAct{
+		err := accounts.LogModeration(tx, accounts.ModerationAct{
 			ActorID: v.ActorID, Action: "user.void_claims", TargetType: "user", TargetID: v.UserID, Reason: v.Reason,
 			After: map[string]any{"drop_id": v.DropID, "voided": voided},
 		})

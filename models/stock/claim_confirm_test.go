@@ -10,6 +10,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/db"
 )
 
@@ -26,7 +27,7 @@ func TestConfirmClaim_rowThatArrivesMeanwhile(t *testing.T) {
 	s, writer := open(), open()
 	claims := New(s)
 	user := &models.User{Username: "ada", Email: "ada@example.org"}
-	require.NoError(t, s.CreateUser(t.Context(), user))
+	require.NoError(t, accounts.New(s).CreateUser(t.Context(), user))
 	arrived := false
 	insert := func(tx *gorm.DB) {
 		if arrived || !strings.Contains(tx.Statement.SQL.String(), "FROM claims") {

@@ -9,6 +9,7 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 )
@@ -89,14 +90,15 @@ func (s *Store) LiveClaims(ctx context.Context, dropID, after int64, limit int) 
 }
 
 // dropColumns are the columns of a Drop d with its maker u.
-const dropColumns = `d.id, d.post_id, ` + db.AuthorColumns + `, d.title, d.stock, d.claimed, d.begins_at, d.ends_at,
+const dropColumns = `d.id, d.post_id, ` + accounts.AuthorColumns +
+	`, d.title, d.stock, d.claimed, d.begins_at, d.ends_at,
 			d.closed_at, d.confirm_within, d.version, d.created_at, d.updated_at`
 
 // lockDropPost locks the actor and a post that is not deleted, and reports whether the actor is a moderator who is not
 // its author. CodeNotFound: the post is deleted or does not exist. CodeForbidden: the actor is neither the author nor a
 // moderator. CodeLocked: a moderator has locked the post, and the actor is not one.
 func lockDropPost(tx *db.Tx, actor, postID int64, kind models.TargetKind) (moderates bool, err error) {
-	found, err := db.LockStandings(tx, actor)
+	found, err := accounts.LockStandings(tx, actor)
 	if err != nil {
 		return false, err
 	}
@@ -110,11 +112,11 @@ func lockDropPost(tx *db.Tx, actor, postID int64, kind models.TargetKind) (moder
 		return false, err
 	}
 	user := found[actor]
-	moderator := db.RequireRole(tx, user, models.RoleModerator) == nil
+	moderator := accounts.RequireRole(tx, user, models.RoleModerator) == nil
 	switch {
 	case post.Status != models.StatusNormal:
 		return false, models.NotFound(kind)
-	case user == nil || db.RequireRole(tx, user, models.RoleUser) != nil:
+	case user == nil || accounts.RequireRole(tx, user, models.RoleUser) != nil:
 		return false, models.Errorf(models.CodeUnauthorized, "The token is not valid.")
 	case post.AuthorID != actor && !moderator:
 		return false, models.Errorf(models.CodeForbidden, "Only the author of the post or a moderator can do this.")
@@ -158,7 +160,7 @@ func (s *Store) CreateDrop(
 		if d, err = readDrop(tx.DB, id); err != nil || !moderates {
 			return err
 		}
-		return db.LogModeration(tx, db.ModerationAct{
+		return accounts.LogModeration(tx, accounts.ModerationAct{
 			ActorID: actor, Action: "drop.create", TargetType: "drop", TargetID: id, After: settings.Logged(),
 		})
 	})
@@ -263,7 +265,7 @@ func (s *Store) changeDrop(
 		if *changed, err = readDrop(tx.DB, id); err != nil || !moderates {
 			return err
 		}
-		return db.LogModeration(tx, db.ModerationAct{
+		return accounts.LogModeration(tx, accounts.ModerationAct{
 			ActorID: actor, Action: action, TargetType: "drop", TargetID: id, Before: state, After: after,
 		})
 	})

@@ -8,6 +8,7 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/db"
 )
 
@@ -297,7 +298,7 @@ func (s *Store) DisableWebhook(ctx context.Context, id int64, reason string) (di
 		disabled = true
 		before, after := w.Settings().State(), w.Settings().State()
 		after["active"], after["disabled_reason"] = false, reason
-		return db.LogModeration(tx, webhookAct(worker, "disable", id, before, after))
+		return accounts.LogModeration(tx, webhookAct(worker, "disable", id, before, after))
 	})
 	if err != nil {
 		return false, fmt.Errorf("disable webhook %d: %w", id, err)

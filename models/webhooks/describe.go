@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 )
@@ -178,7 +179,7 @@ func describeReports(tx *db.Tx, ids []int64) (map[int64]db.Described, error) {
 // describeBans shows users with the ends of their bans. The reason of a ban is for its user alone.
 func describeBans(tx *db.Tx, ids []int64) (map[int64]db.Described, error) {
 	query := `
-		SELECT ` + db.AuthorColumns + `, u.banned_until
+		SELECT ` + accounts.AuthorColumns + `, u.banned_until
 		FROM users u
 		WHERE u.id IN (` + db.JoinIDs(ids) + `)`
 	var users []struct {

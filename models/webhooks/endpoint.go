@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/db"
 )
 
@@ -59,7 +60,7 @@ func (s *Store) CreateWebhook(
 		if err := tx.Exec(lock).Error; err != nil {
 			return err
 		}
-		if err := db.LockActor(tx, actor, models.RoleAdmin); err != nil {
+		if err := accounts.LockActor(tx, actor, models.RoleAdmin); err != nil {
 			return err
 		}
 		var n int
@@ -75,7 +76,7 @@ func (s *Store) CreateWebhook(
 		if err != nil {
 			return err
 		}
-		return db.LogModeration(tx, webhookAct(actor, "create", w.ID, nil, settings.State()))
+		return accounts.LogModeration(tx, webhookAct(actor, "create", w.ID, nil, settings.State()))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("create webhook: %w", err)
@@ -98,7 +99,7 @@ func (s *Store) RotateSecret(ctx context.Context, actor, id int64) (*models.Webh
 		WHERE id=?`
 	secret := newSecret()
 	err := s.Transact(ctx, func(tx *db.Tx) error {
-		if err := db.LockActor(tx, actor, models.RoleAdmin); err != nil {
+		if err := accounts.LockActor(tx, actor, models.RoleAdmin); err != nil {
 			return err
 		}
 		w, err := lockWebhook(tx, id)
@@ -115,7 +116,7 @@ func (s *Store) RotateSecret(ctx context.Context, actor, id int64) (*models.Webh
 			return err
 		}
 		after := map[string]any{"previous_until": until}
-		return db.LogModeration(tx, webhookAct(actor, "rotate_secret", id, nil, after))
+		return accounts.LogModeration(tx, webhookAct(actor, "rotate_secret", id, nil, after))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("rotate secret of webhook %d: %w", id, err)
@@ -131,7 +132,7 @@ func (s *Store) EndSecretOverlap(ctx context.Context, actor, id int64) error {
 		SET previous_secret=NULL, previous_until=NULL, version=version+1, updated_at=?
 		WHERE id=?`
 	err := s.Transact(ctx, func(tx *db.Tx) error {
-		if err := db.LockActor(tx, actor, models.RoleAdmin); err != nil {
+		if err := accounts.LockActor(tx, actor, models.RoleAdmin); err != nil {
 			return err
 		}
 		w, err := lockWebhook(tx, id)
@@ -142,7 +143,7 @@ func (s *Store) EndSecretOverlap(ctx context.Context, actor, id int64) error {
 			return err
 		}
 		before := map[string]any{"previous_until": *w.PreviousUntil}
-		return db.LogModeration(tx, webhookAct(actor, "end_previous_secret", id, before, nil))
+		return accounts.LogModeration(tx, webhookAct(actor, "end_previous_secret", id, before, nil))
 	})
 	if err != nil {
 		return fmt.Errorf("end the previous secret of webhook %d: %w", id, err)
@@ -151,8 +152,8 @@ func (s *Store) EndSecretOverlap(ctx context.Context, actor, id int64) error {
 }
 
 // webhookAct returns an entry of the moderation log. actor is 0 for a worker.
-func webhookAct(actor int64, verb string, id int64, before, after map[string]any) db.ModerationAct {
-	return db.ModerationAct{
+func webhookAct(actor int64, verb string, id int64, before, after map[string]any) accounts.ModerationAct {
+	return accounts.ModerationAct{
 		ActorID: actor, Action: "webhook." + verb, TargetType: "webhook", TargetID: id, Before: before, After: after,
 	}
 }
@@ -213,7 +214,7 @@ func (s *Store) UpdateWebhook(
 			active=?, version=version+1, updated_at=?
 		WHERE id=?`
 	err := s.Transact(ctx, func(tx *db.Tx) error {
-		if err := db.LockActor(tx, actor, models.RoleAdmin); err != nil {
+		if err := accounts.LockActor(tx, actor, models.RoleAdmin); err != nil {
 			return err
 		}
 		w, err := lockWebhook(tx, id)
@@ -232,7 +233,7 @@ func (s *Store) UpdateWebhook(
 		if err != nil {
 			return err
 		}
-		return db.LogModeration(tx, webhookAct(actor, "edit", id, was.State(), settings.State()))
+		return accounts.LogModeration(tx, webhookAct(actor, "edit", id, was.State(), settings.State()))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("update webhook %d: %w", id, err)
@@ -261,7 +262,7 @@ func (s *Store) DeleteWebhook(ctx context.Context, actor, id int64) error {
 		DELETE FROM webhooks
 		WHERE id=?`
 	err := s.Transact(ctx, func(tx *db.Tx) error {
-		if err := db.LockActor(tx, actor, models.RoleAdmin); err != nil {
+		if err := accounts.LockActor(tx, actor, models.RoleAdmin); err != nil {
 			return err
 		}
 		w, err := lockWebhook(tx, id)
@@ -271,7 +272,7 @@ func (s *Store) DeleteWebhook(ctx context.Context, actor, id int64) error {
 		if err := tx.Exec(remove, id).Error; err != nil {
 			return err
 		}
-		return db.LogModeration(tx, webhookAct(actor, "delete", id, w.Settings().State(), nil))
+		return accounts.LogModeration(tx, webhookAct(actor, "delete", id, w.Settings().State(), nil))
 	})
 	if err != nil {
 		return fmt.Errorf("delete webhook %d: %w", id, err)

@@ -17,6 +17,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/likes"
@@ -234,7 +235,7 @@ func TestImport_canBeReadOn(t *testing.T) {
 	var people [2]models.Author
 	for i, name := range []string{"reader", "writer"} {
 		u := &models.User{Username: name, Email: name + "@example.org"}
-		require.NoError(t, store.CreateUser(t.Context(), u))
+		require.NoError(t, accounts.New(store).CreateUser(t.Context(), u))
 		people[i] = models.Author{ID: u.ID, Username: name}
 	}
 	unread := func() int64 {
@@ -435,7 +436,8 @@ func TestImport_skipsTakenNames(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
 	for _, name := range []string{"MARTIN", "community", "martin-625", "Deleted"} {
-		require.NoError(t, store.CreateUser(t.Context(), &models.User{Username: name, Email: name + "@example.org"}))
+		require.NoError(t, accounts.New(store).CreateUser(t.Context(), &models.User{Username: name,
+			Email: name + "@example.org"}))
 	}
 	importInto(t, store, extract)
 	require.Equal(

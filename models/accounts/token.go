@@ -1,4 +1,4 @@
-package db
+package accounts
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 const tokenColumns = "token_hash, name, scopes, created_at, expires_at, last_used_at"
@@ -16,7 +17,7 @@ const tokenColumns = "token_hash, name, scopes, created_at, expires_at, last_use
 // CodeUnauthorized: the session has ended meanwhile. An act that ends the sessions of a user ends the tokens, too, and
 // no token may be created after that. CodeForbidden: the user's role does not have the scopes. CodeConflict: the user
 // has MaxTokens tokens.
-func (s *DB) CreateToken(
+func (s *Store) CreateToken(
 	ctx context.Context, userID int64, session [32]byte, grant models.TokenGrant,
 ) (*models.APIToken, string, error) {
 	scopes, err := grant.Validate()
@@ -36,7 +37,7 @@ func (s *DB) CreateToken(
 		TokenHash: hash[:], Name: grant.Name, Scopes: scopes,
 		CreatedAt: now, ExpiresAt: now.AddDate(0, 0, int(grant.Days)),
 	}
-	err = s.Transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *db.Tx) error {
 		if err := lockSession(tx, userID, session, scopes); err != nil {
 			return err
 		}
@@ -47,7 +48,7 @@ func (s *DB) CreateToken(
 		if n >= models.MaxTokens {
 			return models.Errorf(models.CodeConflict, "You have %d tokens; revoke one first.", n)
 		}
-		err := tx.Exec(insert, userID, HexOf(hash), t.Name, uint8(t.Scopes), t.CreatedAt, t.ExpiresAt).Error
+		err := tx.Exec(insert, userID, db.HexOf(hash), t.Name, uint8(t.Scopes), t.CreatedAt, t.ExpiresAt).Error
 		if err != nil {
 			return err
 		}
@@ -62,7 +63,7 @@ func (s *DB) CreateToken(
 }
 
 // lockSession locks a user and checks that their session has not ended and that their role has the scopes.
-func lockSession(tx *Tx, userID int64, session [32]byte, scopes models.Scope) error {
+func lockSession(tx *db.Tx, userID int64, session [32]byte, scopes models.Scope) error {
 	found, err := LockStandings(tx, userID)
 	if err != nil {
 		return err
@@ -72,7 +73,7 @@ func lockSession(tx *Tx, userID int64, session [32]byte, scopes models.Scope) er
 		FROM sessions
 		WHERE token_hash=UNHEX(?) AND user_id=? AND NOT is_token AND expires_at>?`
 	var sessions int
-	if err := tx.Raw(query, HexOf(session), userID, tx.Now).Scan(&sessions).Error; err != nil {
+	if err := tx.Raw(query, db.HexOf(session), userID, tx.Now).Scan(&sessions).Error; err != nil {
 		return err
 	}
 	user := found[userID]
@@ -89,7 +90,7 @@ func lockSession(tx *Tx, userID int64, session [32]byte, scopes models.Scope) er
 
 // ReissueToken returns the API token that was created under this number (see Made) with a new secret, because the first
 // one is not stored. CodeNotFound: it was revoked meanwhile.
-func (s *DB) ReissueToken(ctx context.Context, userID, number int64) (*models.APIToken, string, error) {
+func (s *Store) ReissueToken(ctx context.Context, userID, number int64) (*models.APIToken, string, error) {
 	const lock = `
 		SELECT ` + tokenColumns + `
 		FROM sessions FORCE INDEX (PRIMARY)
@@ -102,7 +103,7 @@ func (s *DB) ReissueToken(ctx context.Context, userID, number int64) (*models.AP
 	token, hash := models.NewToken()
 	from, to := hashRange(numberID(number))
 	var t models.APIToken
-	err := s.Transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
 		read := tx.Raw(lock, userID, from, to).Scan(&t)
 		if read.Error != nil {
 			return read.Error
@@ -113,7 +114,7 @@ func (s *DB) ReissueToken(ctx context.Context, userID, number int64) (*models.AP
 		old := [32]byte(slices.Clone(t.TokenHash))
 		t.TokenHash = hash[:]
 		tx.AnswerHas(models.HashNumber(t.TokenHash))
-		return tx.Exec(update, HexOf(hash), HexOf(old)).Error
+		return tx.Exec(update, db.HexOf(hash), db.HexOf(old)).Error
 	})
 	if err != nil {
 		return nil, "", fmt.Errorf("reissue token of user %d: %w", userID, err)
@@ -123,7 +124,7 @@ func (s *DB) ReissueToken(ctx context.Context, userID, number int64) (*models.AP
 
 // Tokens lists the API tokens of a user that have not expired, latest first: at most limit after the key (nil for the
 // first page).
-func (s *DB) Tokens(ctx context.Context, userID int64, after *models.ListKey, limit int) ([]models.APIToken, error) {
+func (s *Store) Tokens(ctx context.Context, userID int64, after *models.ListKey, limit int) ([]models.APIToken, error) {
 	query, args := s.sessionsQuery(tokenColumns, userID, true, after, limit)
 	var list []models.APIToken
 	if err := s.Read(ctx).Raw(query, args...).Scan(&list).Error; err != nil {
@@ -133,6 +134,6 @@ func (s *DB) Tokens(ctx context.Context, userID int64, after *models.ListKey, li
 }
 
 // RevokeToken ends one of the user's API tokens by its SessionID and returns its hash. CodeNotFound: it does not exist.
-func (s *DB) RevokeToken(ctx context.Context, userID int64, id string) (ended [][32]byte, err error) {
+func (s *Store) RevokeToken(ctx context.Context, userID int64, id string) (ended [][32]byte, err error) {
 	return s.endSession(ctx, userID, true, id)
 }

@@ -1,4 +1,4 @@
-package db
+package accounts
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // The kinds of events in the security log.
@@ -64,12 +65,12 @@ type securityRow struct {
 func (r *securityRow) bucket() string {
 	key := fmt.Appendf(nil, "%q %d %d %q %q %q %d",
 		r.Kind, r.UserID, r.actor, r.loginHash, r.address, r.Detail, r.hour.Unix())
-	return HexOf(sha256.Sum256(key))
+	return db.HexOf(sha256.Sum256(key))
 }
 
 // LogSecurity writes an event into the security log as the last statement of tx, the transaction of the event. Equal
 // events share a row in each hour, and the rows of an hour are bounded, so that no client can fill the log.
-func LogSecurity(tx *Tx, e SecurityEvent) error {
+func LogSecurity(tx *db.Tx, e SecurityEvent) error {
 	r := &securityRow{SecurityEvent: e, hour: tx.Now.Truncate(time.Hour), created: tx.Now}
 	if caller := tx.CalledBy(); caller != nil {
 		r.address, r.agent = caller.Address, cleanAgent(caller.UserAgent)
@@ -84,7 +85,7 @@ func LogSecurity(tx *Tx, e SecurityEvent) error {
 }
 
 // logSecurityOfAll writes an event of the operator for each of the accounts. No client causes it, so it has no bound.
-func logSecurityOfAll(tx *Tx, kind string, userIDs []int64) error {
+func logSecurityOfAll(tx *db.Tx, kind string, userIDs []int64) error {
 	rows := make([]*securityRow, len(userIDs))
 	for i, id := range userIDs {
 		e := SecurityEvent{Kind: kind, UserID: id}
@@ -93,7 +94,7 @@ func logSecurityOfAll(tx *Tx, kind string, userIDs []int64) error {
 	return insertSecurity(tx, rows)
 }
 
-func insertSecurity(tx *Tx, rows []*securityRow) error {
+func insertSecurity(tx *db.Tx, rows []*securityRow) error {
 	const row = "(UNHEX(?),?,NULLIF(?,0),NULLIF(?,0),?,?,?,?,?,?)"
 	insert := `
 		INSERT INTO security_log (bucket, kind, user_id, actor_id, login_hash,
@@ -112,12 +113,12 @@ func insertSecurity(tx *Tx, rows []*securityRow) error {
 }
 
 // boundRow removes from a row over a bound the details that keep it from sharing another row.
-func boundRow(tx *Tx, r *securityRow) error {
+func boundRow(tx *db.Tx, r *securityRow) error {
 	const findRow = `
 		SELECT COUNT(*)
 		FROM security_log
 		WHERE bucket=UNHEX(?)`
-	full := func(bound int, index string, where Conditions) (bool, error) {
+	full := func(bound int, index string, where db.Conditions) (bool, error) {
 		var known, rows int
 		if err := tx.Raw(findRow, r.bucket()).Scan(&known).Error; err != nil || known > 0 {
 			return false, err
@@ -137,20 +138,20 @@ func boundRow(tx *Tx, r *securityRow) error {
 		if r.actor != 0 || r.UserID == 0 {
 			return nil
 		}
-		over, err := full(maxEventsOfUser, "idx_user_created", Matching("user_id=?", r.UserID))
+		over, err := full(maxEventsOfUser, "idx_user_created", db.Matching("user_id=?", r.UserID))
 		if over {
 			r.address, r.agent, r.Detail = "", "", ""
 		}
 		return err
 	}
-	over, err := full(maxFailuresOfSource, "idx_address_created", Matching("address=?", r.address))
+	over, err := full(maxFailuresOfSource, "idx_address_created", db.Matching("address=?", r.address))
 	if err != nil {
 		return err
 	}
 	if over {
 		r.UserID, r.actor, r.loginHash, r.agent = 0, 0, "", ""
 	}
-	if over, err = full(maxFailures, "idx_kind_created", Conditions{}); over {
+	if over, err = full(maxFailures, "idx_kind_created", db.Conditions{}); over {
 		r.UserID, r.actor, r.loginHash, r.agent, r.address = 0, 0, "", "", ""
 	}
 	return err
@@ -158,7 +159,7 @@ func boundRow(tx *Tx, r *securityRow) error {
 
 // LogFailedLogin records that a login was rejected. If there is no such account, userID is 0. Then the log keeps a hash
 // of the login, with a key of the installation, because people enter passwords there.
-func (s *DB) LogFailedLogin(ctx context.Context, userID int64, login string) error {
+func (s *Store) LogFailedLogin(ctx context.Context, userID int64, login string) error {
 	e := SecurityEvent{Kind: eventLoginFailed, UserID: userID}
 	if userID == 0 {
 		h := hmac.New(sha256.New, s.CursorKey())
@@ -169,27 +170,27 @@ func (s *DB) LogFailedLogin(ctx context.Context, userID int64, login string) err
 }
 
 // LogFailedPassword records that a signed-in user was rejected for a wrong password.
-func (s *DB) LogFailedPassword(ctx context.Context, userID int64) error {
+func (s *Store) LogFailedPassword(ctx context.Context, userID int64) error {
 	return s.logAlone(ctx, SecurityEvent{Kind: eventPasswordFailed, UserID: userID})
 }
 
 // LogEmailRead records that the caller read the e-mail address of an account.
-func (s *DB) LogEmailRead(ctx context.Context, userID int64) error {
+func (s *Store) LogEmailRead(ctx context.Context, userID int64) error {
 	return s.logAlone(ctx, SecurityEvent{Kind: eventEmailRead, UserID: userID})
 }
 
 // LogEmailSearched records that the caller searched accounts by a prefix of their e-mail addresses.
-func (s *DB) LogEmailSearched(ctx context.Context) error {
+func (s *Store) LogEmailSearched(ctx context.Context) error {
 	return s.logAlone(ctx, SecurityEvent{Kind: eventEmailSearched})
 }
 
 // logAlone writes an event in a transaction of its own. It is not the effect of an idempotent request.
-func (s *DB) logAlone(ctx context.Context, e SecurityEvent) error {
-	return s.Transact(Aside(ctx), func(tx *Tx) error { return LogSecurity(tx, e) })
+func (s *Store) logAlone(ctx context.Context, e SecurityEvent) error {
+	return s.Transact(db.Aside(ctx), func(tx *db.Tx) error { return LogSecurity(tx, e) })
 }
 
 // SecurityLog lists events, latest first, in one query.
-func (s *DB) SecurityLog(ctx context.Context, q models.EventQuery) ([]models.LoggedEvent, error) {
+func (s *Store) SecurityLog(ctx context.Context, q models.EventQuery) ([]models.LoggedEvent, error) {
 	index := "idx_created_at"
 	switch {
 	case q.UserID != 0:
@@ -201,7 +202,7 @@ func (s *DB) SecurityLog(ctx context.Context, q models.EventQuery) ([]models.Log
 	case q.Kind != "":
 		index = "idx_kind_created"
 	}
-	var where Conditions
+	var where db.Conditions
 	where.AddIf(q.UserID != 0, "user_id=?", q.UserID)
 	where.AddIf(q.ActorID != 0, "actor_id=?", q.ActorID)
 	where.AddIf(q.Address != "", "address=?", q.Address)
@@ -226,7 +227,7 @@ func (s *DB) SecurityLog(ctx context.Context, q models.EventQuery) ([]models.Log
 }
 
 // PurgeSecurityLog deletes at most limit rows that are older than SecurityLogLife and returns how many it deleted.
-func (s *DB) PurgeSecurityLog(ctx context.Context, limit int) (int64, error) {
+func (s *Store) PurgeSecurityLog(ctx context.Context, limit int) (int64, error) {
 	const remove = `
 		DELETE FROM security_log
 		WHERE created_at<?

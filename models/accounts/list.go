@@ -1,27 +1,28 @@
-package db
+package accounts
 
 import (
 	"context"
 	"fmt"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 const accountColumns = `u.id, u.username, u.email, u.role, u.display_name, u.bio, u.avatar_url, u.followers_count,
 			u.created_at, u.updated_at, u.banned_until, u.ban_reason`
 
 // Accounts lists accounts that were not deleted, in one query.
-func (s *DB) Accounts(ctx context.Context, q models.AccountQuery) ([]models.Account, error) {
+func (s *Store) Accounts(ctx context.Context, q models.AccountQuery) ([]models.Account, error) {
 	index, order := "PRIMARY", "u.id DESC"
-	where := Matching("u.deleted_at IS NULL")
+	where := db.Matching("u.deleted_at IS NULL")
 	column := ""
 	switch {
 	case q.Username != "":
 		index, column = "idx_username", "username"
-		where.Add("u.username LIKE ?", LikeEscape(q.Username)+"%")
+		where.Add("u.username LIKE ?", db.LikeEscape(q.Username)+"%")
 	case q.Email != "":
 		index, column = "idx_email", "email"
-		where.Add("u.email LIKE ?", LikeEscape(q.Email)+"%")
+		where.Add("u.email LIKE ?", db.LikeEscape(q.Email)+"%")
 	case q.Banned:
 		index = "idx_banned_until"
 	case q.Role != 0:
@@ -49,7 +50,7 @@ func (s *DB) Accounts(ctx context.Context, q models.AccountQuery) ([]models.Acco
 }
 
 // AccountByID reads an account with its counts, in one query. CodeNotFound: it does not exist or was deleted.
-func (s *DB) AccountByID(ctx context.Context, id int64) (*models.Account, *models.AccountCounts, error) {
+func (s *Store) AccountByID(ctx context.Context, id int64) (*models.Account, *models.AccountCounts, error) {
 	const query = `
 		SELECT ` + accountColumns + `,
 			(SELECT COUNT(*) FROM posts p WHERE p.user_id=u.id AND p.status=?) AS n_posts,

@@ -1,4 +1,4 @@
-package db
+package accounts
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // ModerationAct is one action of a moderator. It is logged in the transaction that carries it out, and never changed.
@@ -23,7 +24,7 @@ type ModerationAct struct {
 
 // LogModeration writes an act into the moderation log, as part of the transaction tx that does it, with the id of the
 // request.
-func LogModeration(tx *Tx, act ModerationAct) error {
+func LogModeration(tx *db.Tx, act ModerationAct) error {
 	before, err := stateJSON(act.Before)
 	if err != nil {
 		return err
@@ -57,7 +58,7 @@ func stateJSON(state map[string]any) (*string, error) {
 }
 
 // ModerationLog lists acts, latest first, in one query.
-func (s *DB) ModerationLog(ctx context.Context, q models.ActQuery) ([]models.LoggedAct, error) {
+func (s *Store) ModerationLog(ctx context.Context, q models.ActQuery) ([]models.LoggedAct, error) {
 	index := "idx_created_at"
 	switch {
 	case q.TargetType != "" && q.TargetID != 0:
@@ -69,7 +70,7 @@ func (s *DB) ModerationLog(ctx context.Context, q models.ActQuery) ([]models.Log
 	case q.TargetType != "":
 		index = "idx_type_created"
 	}
-	var where Conditions
+	var where db.Conditions
 	where.AddIf(q.TargetType != "", "l.target_type=?", q.TargetType)
 	where.AddIf(q.TargetID != 0, "l.target_id=?", q.TargetID)
 	where.AddIf(q.ActorID != 0, "l.actor_id=?", q.ActorID)

@@ -1,4 +1,4 @@
-package db
+package accounts
 
 import (
 	"bytes"
@@ -12,13 +12,14 @@ import (
 	"unicode/utf8"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // sessionLife is the time after which a session expires.
 const sessionLife = 90 * 24 * time.Hour
 
 // CreateSession opens one session as CreateSessions does.
-func (s *DB) CreateSession(ctx context.Context, userID int64) (string, error) {
+func (s *Store) CreateSession(ctx context.Context, userID int64) (string, error) {
 	tokens, err := s.CreateSessions(ctx, []int64{userID})
 	if err != nil {
 		return "", err
@@ -28,12 +29,12 @@ func (s *DB) CreateSession(ctx context.Context, userID int64) (string, error) {
 
 // CreateSessions opens a session of 90 days for each user without a login, as a command of the operator, and returns
 // their tokens, which are not stored.
-func (s *DB) CreateSessions(ctx context.Context, userIDs []int64) ([]string, error) {
+func (s *Store) CreateSessions(ctx context.Context, userIDs []int64) ([]string, error) {
 	const atOnce = 1000
 	var tokens []string
 	for some := range slices.Chunk(userIDs, atOnce) {
 		var opened []string
-		err := s.Transact(ctx, func(tx *Tx) error {
+		err := s.Transact(ctx, func(tx *db.Tx) error {
 			opened = opened[:0]
 			now := models.WholeSeconds(tx.Now)
 			var rows []string
@@ -42,7 +43,7 @@ func (s *DB) CreateSessions(ctx context.Context, userIDs []int64) ([]string, err
 				token, hash := models.NewToken()
 				opened = append(opened, token)
 				rows = append(rows, "(?,UNHEX(?),?,?)")
-				args = append(args, id, HexOf(hash), now, now.Add(sessionLife))
+				args = append(args, id, db.HexOf(hash), now, now.Add(sessionLife))
 			}
 			insert := `
 				INSERT INTO sessions (user_id, token_hash, created_at, expires_at)
@@ -60,14 +61,14 @@ func (s *DB) CreateSessions(ctx context.Context, userIDs []int64) ([]string, err
 	return tokens, nil
 }
 
-func createSession(tx *Tx, userID int64, userAgent string) (string, error) {
+func createSession(tx *db.Tx, userID int64, userAgent string) (string, error) {
 	const insert = `
 		INSERT INTO sessions (user_id, token_hash, created_at, expires_at, user_agent)
 		VALUES (?,UNHEX(?),?,?,?)`
 	token, hash := models.NewToken()
 	now := models.WholeSeconds(tx.Now)
 	tx.AnswerHas(models.HashNumber(hash[:]))
-	return token, tx.Exec(insert, userID, HexOf(hash), now, now.Add(sessionLife), cleanAgent(userAgent)).Error
+	return token, tx.Exec(insert, userID, db.HexOf(hash), now, now.Add(sessionLife), cleanAgent(userAgent)).Error
 }
 
 // maxAgent is the width of sessions.user_agent, in characters.
@@ -88,8 +89,8 @@ func cleanAgent(s string) string {
 }
 
 // Register creates an account, as CreateUser does, and its first session, in one transaction.
-func (s *DB) Register(ctx context.Context, u *models.User, userAgent string) (token string, err error) {
-	err = s.Transact(ctx, func(tx *Tx) error {
+func (s *Store) Register(ctx context.Context, u *models.User, userAgent string) (token string, err error) {
+	err = s.Transact(ctx, func(tx *db.Tx) error {
 		if err := createUser(tx, u); err != nil {
 			return err
 		}
@@ -106,8 +107,8 @@ func (s *DB) Register(ctx context.Context, u *models.User, userAgent string) (to
 //
 // CodeUnauthorized: the hash has changed since. A change of the password, and a deletion of the account, end all
 // sessions, and no session may begin after that. CodeBanned, with the Ban: the user is banned.
-func (s *DB) Login(ctx context.Context, u *models.User, userAgent string) (token string, err error) {
-	err = s.Transact(ctx, func(tx *Tx) error {
+func (s *Store) Login(ctx context.Context, u *models.User, userAgent string) (token string, err error) {
+	err = s.Transact(ctx, func(tx *db.Tx) error {
 		found, err := LockStandings(tx, u.ID)
 		if err != nil {
 			return err
@@ -119,9 +120,9 @@ func (s *DB) Login(ctx context.Context, u *models.User, userAgent string) (token
 		if ban := now.Ban(tx.Now); ban != nil {
 			return ErrBanned(*ban)
 		}
-		for _, number := range Made(ctx) {
+		for _, number := range db.Made(ctx) {
 			from, to := hashRange(numberID(number))
-			which := Matching("NOT is_token AND token_hash BETWEEN UNHEX(?) AND UNHEX(?)", from, to)
+			which := db.Matching("NOT is_token AND token_hash BETWEEN UNHEX(?) AND UNHEX(?)", from, to)
 			if _, err := EndSessions(tx, u.ID, which); err != nil {
 				return err
 			}
@@ -139,7 +140,7 @@ func (s *DB) Login(ctx context.Context, u *models.User, userAgent string) (token
 
 // Sessions lists the sessions of a user that have not expired, latest first: at most limit after the key (nil for the
 // first page).
-func (s *DB) Sessions(
+func (s *Store) Sessions(
 	ctx context.Context, userID int64, after *models.ListKey, limit int,
 ) ([]models.SessionInfo, error) {
 	const columns = "token_hash, created_at, expires_at, user_agent"
@@ -152,10 +153,10 @@ func (s *DB) Sessions(
 }
 
 // sessionsQuery returns the query of a page of the sessions of a user, or of the API tokens, with its arguments.
-func (s *DB) sessionsQuery(
+func (s *Store) sessionsQuery(
 	columns string, userID int64, tokens bool, after *models.ListKey, limit int,
 ) (query string, args []any) {
-	where := Matching("user_id=? AND is_token=? AND expires_at>?", userID, tokens, s.Now().UTC())
+	where := db.Matching("user_id=? AND is_token=? AND expires_at>?", userID, tokens, s.Now().UTC())
 	if after != nil {
 		where.Add("created_at<=FROM_UNIXTIME(?)", after.Value)
 		where.Add("(created_at<FROM_UNIXTIME(?) OR token_hash<UNHEX(?))",
@@ -171,7 +172,7 @@ func (s *DB) sessionsQuery(
 }
 
 // EndSession ends one of the user's sessions by its SessionID and returns its hash. CodeNotFound: it does not exist.
-func (s *DB) EndSession(ctx context.Context, userID int64, id string) (ended [][32]byte, err error) {
+func (s *Store) EndSession(ctx context.Context, userID int64, id string) (ended [][32]byte, err error) {
 	return s.endSession(ctx, userID, false, id)
 }
 
@@ -184,13 +185,13 @@ func hashRange(id string) (from, to string) {
 	return id + strings.Repeat("0", rest), id + strings.Repeat("f", rest)
 }
 
-func (s *DB) endSession(ctx context.Context, userID int64, token bool, id string) (ended [][32]byte, err error) {
+func (s *Store) endSession(ctx context.Context, userID int64, token bool, id string) (ended [][32]byte, err error) {
 	if b, err := hex.DecodeString(id); err != nil || len(b) != models.SessionIDBytes {
 		return nil, errNoSession()
 	}
 	from, to := hashRange(id)
-	which := Matching("is_token=? AND token_hash BETWEEN UNHEX(?) AND UNHEX(?)", token, from, to)
-	err = s.Transact(ctx, func(tx *Tx) error {
+	which := db.Matching("is_token=? AND token_hash BETWEEN UNHEX(?) AND UNHEX(?)", token, from, to)
+	err = s.Transact(ctx, func(tx *db.Tx) error {
 		if _, err := LockStandings(tx, userID); err != nil {
 			return err
 		}
@@ -218,12 +219,12 @@ func errNoSession() *models.Error {
 }
 
 // EndOtherSessions ends all of the user's sessions except one and returns their hashes. API tokens stay.
-func (s *DB) EndOtherSessions(ctx context.Context, userID int64, keep [32]byte) (ended [][32]byte, err error) {
-	err = s.Transact(ctx, func(tx *Tx) error {
+func (s *Store) EndOtherSessions(ctx context.Context, userID int64, keep [32]byte) (ended [][32]byte, err error) {
+	err = s.Transact(ctx, func(tx *db.Tx) error {
 		if _, err := LockStandings(tx, userID); err != nil {
 			return err
 		}
-		ended, err = EndSessions(tx, userID, Matching("NOT is_token AND token_hash<>UNHEX(?)", HexOf(keep)))
+		ended, err = EndSessions(tx, userID, db.Matching("NOT is_token AND token_hash<>UNHEX(?)", db.HexOf(keep)))
 		if err != nil || len(ended) == 0 {
 			return err
 		}
@@ -237,14 +238,14 @@ func (s *DB) EndOtherSessions(ctx context.Context, userID int64, keep [32]byte) 
 
 // ChangePassword sets the hash of a new password, and ends all sessions except one and all API tokens, in one
 // transaction. It returns the hashes of those. CodeForbidden: the password does not have the hash old any longer.
-func (s *DB) ChangePassword(
+func (s *Store) ChangePassword(
 	ctx context.Context, userID int64, old, hash string, keep [32]byte,
 ) (ended [][32]byte, err error) {
 	const update = `
 		UPDATE users
 		SET password_hash=?
 		WHERE id=? AND password_hash=? AND deleted_at IS NULL`
-	err = s.Transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *db.Tx) error {
 		updated := tx.Exec(update, hash, userID, old)
 		if updated.Error != nil {
 			return updated.Error
@@ -252,7 +253,7 @@ func (s *DB) ChangePassword(
 		if updated.RowsAffected == 0 {
 			return models.Errorf(models.CodeForbidden, "The password was changed meanwhile.")
 		}
-		if ended, err = EndSessions(tx, userID, Matching("token_hash<>UNHEX(?)", HexOf(keep))); err != nil {
+		if ended, err = EndSessions(tx, userID, db.Matching("token_hash<>UNHEX(?)", db.HexOf(keep))); err != nil {
 			return err
 		}
 		return LogSecurity(tx, SecurityEvent{Kind: eventPassword, UserID: userID})
@@ -266,7 +267,7 @@ func (s *DB) ChangePassword(
 // EndSessions deletes those sessions and API tokens of a user that meet the conditions, and returns their hashes. The
 // caller holds the lock of the user. Otherwise two transactions that end the same sessions would find them before, and
 // miss them after, the other one, and retry each other beyond maxAttempts.
-func EndSessions(tx *Tx, userID int64, which Conditions) ([][32]byte, error) {
+func EndSessions(tx *db.Tx, userID int64, which db.Conditions) ([][32]byte, error) {
 	where := which.Clone() // the transaction may be retried
 	where.Add("user_id=?", userID)
 	query := `
@@ -287,7 +288,7 @@ func EndSessions(tx *Tx, userID int64, which Conditions) ([][32]byte, error) {
 	}
 	deleted, err := deleteSessions(tx, ended)
 	if err == nil && deleted != int64(len(ended)) {
-		err = ErrChangedMeanwhile // one of them has ended or has another hash
+		err = db.ErrChangedMeanwhile // one of them has ended or has another hash
 	}
 	if err != nil {
 		return nil, err
@@ -296,7 +297,7 @@ func EndSessions(tx *Tx, userID int64, which Conditions) ([][32]byte, error) {
 }
 
 // deleteSessions deletes sessions through the primary key, as DeleteSession does.
-func deleteSessions(tx *Tx, hashes [][32]byte) (deleted int64, err error) {
+func deleteSessions(tx *db.Tx, hashes [][32]byte) (deleted int64, err error) {
 	if len(hashes) == 0 {
 		return 0, nil
 	}
@@ -308,7 +309,7 @@ func deleteSessions(tx *Tx, hashes [][32]byte) (deleted int64, err error) {
 }
 
 // DeleteSession ends one session. If it does not exist, nothing changes.
-func (s *DB) DeleteSession(ctx context.Context, hash [32]byte) error {
+func (s *Store) DeleteSession(ctx context.Context, hash [32]byte) error {
 	const lock = `
 		SELECT user_id
 		FROM sessions
@@ -317,12 +318,12 @@ func (s *DB) DeleteSession(ctx context.Context, hash [32]byte) error {
 	const remove = `
 		DELETE FROM sessions
 		WHERE token_hash=UNHEX(?)`
-	err := s.Transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
 		var userID int64
-		if err := tx.Raw(lock, HexOf(hash)).Scan(&userID).Error; err != nil || userID == 0 {
+		if err := tx.Raw(lock, db.HexOf(hash)).Scan(&userID).Error; err != nil || userID == 0 {
 			return err
 		}
-		if err := tx.Exec(remove, HexOf(hash)).Error; err != nil {
+		if err := tx.Exec(remove, db.HexOf(hash)).Error; err != nil {
 			return err
 		}
 		if err := SessionsChanged(tx, userID); err != nil {
@@ -337,7 +338,7 @@ func (s *DB) DeleteSession(ctx context.Context, hash [32]byte) error {
 }
 
 // PurgeSessions deletes at most limit expired sessions and returns how many it deleted.
-func (s *DB) PurgeSessions(ctx context.Context, limit int) (int64, error) {
+func (s *Store) PurgeSessions(ctx context.Context, limit int) (int64, error) {
 	const find = `
 		SELECT token_hash
 		FROM sessions FORCE INDEX (idx_expires_at)
@@ -345,7 +346,7 @@ func (s *DB) PurgeSessions(ctx context.Context, limit int) (int64, error) {
 		ORDER BY expires_at
 		LIMIT ?`
 	var purged int64
-	err := s.Transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
 		var expired []struct{ TokenHash []byte }
 		if err := tx.Raw(find, tx.Now, limit).Scan(&expired).Error; err != nil {
 			return err

@@ -1,4 +1,4 @@
-package db
+package accounts
 
 import (
 	"context"
@@ -7,12 +7,13 @@ import (
 	"strings"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // CreateScripts creates n accounts without a password for scripts, as a command of the operator, and returns their ids.
 // They are named script-1, script-2 and so on, where these names and their e-mail addresses are free. CodeConflict:
 // somebody else took one of the names meanwhile; the accounts that were created until then stay.
-func (s *DB) CreateScripts(ctx context.Context, n int) ([]int64, error) {
+func (s *Store) CreateScripts(ctx context.Context, n int) ([]int64, error) {
 	const atOnce = 1000
 	ids := make([]int64, 0, n)
 	for first := 1; len(ids) < n; first += atOnce {
@@ -23,7 +24,7 @@ func (s *DB) CreateScripts(ctx context.Context, n int) ([]int64, error) {
 				Role: models.RoleUser}
 		}
 		var created []int64
-		err := s.Transact(ctx, func(tx *Tx) error {
+		err := s.Transact(ctx, func(tx *db.Tx) error {
 			free, err := freeNames(tx, users)
 			if err != nil {
 				return err
@@ -31,7 +32,7 @@ func (s *DB) CreateScripts(ctx context.Context, n int) ([]int64, error) {
 			created, err = createUsers(tx, free[:min(len(free), n-len(ids))])
 			return err
 		})
-		if models.MySQLCode(err) == DuplicateKey {
+		if models.MySQLCode(err) == db.DuplicateKey {
 			return nil, models.Errorf(models.CodeConflict,
 				"Somebody took a name from script-%d on meanwhile; try again.", first)
 		}
@@ -44,7 +45,7 @@ func (s *DB) CreateScripts(ctx context.Context, n int) ([]int64, error) {
 }
 
 // freeNames returns the users whose username and e-mail address are neither taken nor held by a ban.
-func freeNames(tx *Tx, users []*models.User) ([]*models.User, error) {
+func freeNames(tx *db.Tx, users []*models.User) ([]*models.User, error) {
 	var names, emails, hashes []string
 	for _, u := range users {
 		names, emails = append(names, u.Username), append(emails, u.Email)
@@ -84,12 +85,12 @@ func freeNames(tx *Tx, users []*models.User) ([]*models.User, error) {
 }
 
 // heldKeys returns the keys in held_names of a user's username and e-mail address, in hexadecimal.
-func heldKeys(tx *Tx, u *models.User) []string {
-	return []string{HexOf(HeldHash(tx, "username", u.Username)), HexOf(HeldHash(tx, "email", u.Email))}
+func heldKeys(tx *db.Tx, u *models.User) []string {
+	return []string{db.HexOf(HeldHash(tx, "username", u.Username)), db.HexOf(HeldHash(tx, "email", u.Email))}
 }
 
 // createUsers inserts accounts and logs that the operator created them. It returns their ids.
-func createUsers(tx *Tx, users []*models.User) ([]int64, error) {
+func createUsers(tx *db.Tx, users []*models.User) ([]int64, error) {
 	if len(users) == 0 {
 		return nil, nil
 	}

@@ -1,4 +1,4 @@
-package db
+package accounts
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // sessionChangeLife is how long a change is kept. A process that has not read changes for SessionStale has no session
@@ -15,7 +16,7 @@ import (
 const sessionChangeLife = 6 * models.SessionStale
 
 // SessionsChanged makes all processes read the sessions of a user again, once the transaction is committed.
-func SessionsChanged(tx *Tx, userID int64) error {
+func SessionsChanged(tx *db.Tx, userID int64) error {
 	const insert = `
 		INSERT INTO session_changes (user_id)
 		VALUES (?)`
@@ -23,7 +24,7 @@ func SessionsChanged(tx *Tx, userID int64) error {
 }
 
 // LastSessionChange returns the number of the latest change; 0 if there is none.
-func (s *DB) LastSessionChange(ctx context.Context) (int64, error) {
+func (s *Store) LastSessionChange(ctx context.Context) (int64, error) {
 	const query = `
 		SELECT COALESCE(MAX(id), 0)
 		FROM session_changes`
@@ -36,7 +37,7 @@ func (s *DB) LastSessionChange(ctx context.Context) (int64, error) {
 
 // SessionChanges returns the first limit changes from a number on, and those of the numbers in missing that are there
 // by now, in ascending order.
-func (s *DB) SessionChanges(
+func (s *Store) SessionChanges(
 	ctx context.Context, from int64, missing []int64, limit int,
 ) ([]models.SessionChange, error) {
 	const query = `
@@ -51,7 +52,7 @@ func (s *DB) SessionChanges(
 		late := `
 			SELECT id, user_id
 			FROM session_changes
-			WHERE id IN (` + JoinIDs(missing) + `)
+			WHERE id IN (` + db.JoinIDs(missing) + `)
 			ORDER BY id`
 		if err := s.Read(ctx).Raw(late).Scan(&changes).Error; err != nil {
 			return nil, fmt.Errorf("read late changes of sessions: %w", err)
@@ -66,7 +67,7 @@ func (s *DB) SessionChanges(
 
 // PurgeSessionChanges deletes at most limit changes that every process has read, and returns how many it deleted. The
 // latest change stays: a process that misses it knows that the database was restored from a backup.
-func (s *DB) PurgeSessionChanges(ctx context.Context, limit int) (int64, error) {
+func (s *Store) PurgeSessionChanges(ctx context.Context, limit int) (int64, error) {
 	const remove = `
 		DELETE FROM session_changes
 		WHERE id<=?`
@@ -93,7 +94,7 @@ func (s *DB) PurgeSessionChanges(ctx context.Context, limit int) (int64, error) 
 
 // SessionsByHash returns the sessions of those token hashes that are valid. The others are unknown, ended or expired,
 // or the account is banned or was deleted.
-func (s *DB) SessionsByHash(ctx context.Context, hashes [][32]byte) (map[[32]byte]*models.Session, error) {
+func (s *Store) SessionsByHash(ctx context.Context, hashes [][32]byte) (map[[32]byte]*models.Session, error) {
 	query := `
 		SELECT s.token_hash, s.user_id, u.username, u.display_name, u.avatar_url, u.role, u.created_at AS since,
 			s.expires_at, s.is_token, s.scopes, s.last_used_at,
@@ -128,7 +129,7 @@ func (s *DB) SessionsByHash(ctx context.Context, hashes [][32]byte) (map[[32]byt
 }
 
 // UseTokens records that API tokens are used now, except for those with a recorded use less than a minute ago.
-func (s *DB) UseTokens(ctx context.Context, hashes [][32]byte) error {
+func (s *Store) UseTokens(ctx context.Context, hashes [][32]byte) error {
 	if len(hashes) == 0 {
 		return nil
 	}
@@ -147,7 +148,7 @@ func (s *DB) UseTokens(ctx context.Context, hashes [][32]byte) error {
 func hashList(hashes [][32]byte) string {
 	literals := make([]string, len(hashes))
 	for i, hash := range hashes {
-		literals[i] = "x'" + HexOf(hash) + "'"
+		literals[i] = "x'" + db.HexOf(hash) + "'"
 	}
 	slices.Sort(literals)
 	return strings.Join(literals, ",")

@@ -1,4 +1,4 @@
-package db
+package accounts
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // heldForever is the end of the hold of a deleted username, which no clock reaches.
@@ -15,7 +16,7 @@ var heldForever = time.Date(9999, time.December, 31, 0, 0, 0, 0, time.UTC)
 
 // HoldUsername holds the username of an account that the transaction deletes, for good: mentions of it in old texts
 // must not lead to somebody else.
-func HoldUsername(tx *Tx, userID int64) error {
+func HoldUsername(tx *db.Tx, userID int64) error {
 	const read = `
 		SELECT username
 		FROM users
@@ -28,7 +29,7 @@ func HoldUsername(tx *Tx, userID int64) error {
 	if err := tx.Raw(read, userID).Scan(&username).Error; err != nil {
 		return err
 	}
-	if err := tx.Exec(hold, HexOf(HeldHash(tx, "username", username)), heldForever).Error; err != nil {
+	if err := tx.Exec(hold, db.HexOf(HeldHash(tx, "username", username)), heldForever).Error; err != nil {
 		return fmt.Errorf("hold username: %w", err)
 	}
 	return nil
@@ -36,21 +37,21 @@ func HoldUsername(tx *Tx, userID int64) error {
 
 // HeldHash returns the key of a username or an e-mail address in held_names. Names that differ only in case have the
 // same key.
-func HeldHash(tx *Tx, field, name string) [32]byte {
+func HeldHash(tx *db.Tx, field, name string) [32]byte {
 	h := hmac.New(sha256.New, tx.CursorKey())
 	fmt.Fprintf(h, "held %s %s", field, models.NormalizeLogin(name))
 	return [32]byte(h.Sum(nil))
 }
 
 // notHeld returns CodeConflict if a deleted account, or its ban, holds the username or the e-mail address of u.
-func notHeld(tx *Tx, u *models.User) error {
+func notHeld(tx *db.Tx, u *models.User) error {
 	const read = `
 		SELECT held_until
 		FROM held_names
 		WHERE name_hash=UNHEX(?)`
 	for _, f := range []struct{ field, name string }{{"username", u.Username}, {"email", u.Email}} {
 		var until *time.Time
-		if err := tx.Raw(read, HexOf(HeldHash(tx, f.field, f.name))).Scan(&until).Error; err != nil {
+		if err := tx.Raw(read, db.HexOf(HeldHash(tx, f.field, f.name))).Scan(&until).Error; err != nil {
 			return fmt.Errorf("read held names: %w", err)
 		}
 		if until != nil && until.After(tx.Now) {
@@ -61,7 +62,7 @@ func notHeld(tx *Tx, u *models.User) error {
 }
 
 // PurgeHeldNames deletes at most limit rows of bans that have ended and returns how many it deleted.
-func (s *DB) PurgeHeldNames(ctx context.Context, limit int) (int64, error) {
+func (s *Store) PurgeHeldNames(ctx context.Context, limit int) (int64, error) {
 	const remove = `
 		DELETE FROM held_names
 		WHERE held_until<=?

@@ -1,4 +1,4 @@
-package db
+package accounts
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"gorm.io/gorm"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // AuthorColumns reads the user u as an Author that is embedded with the prefix author_.
@@ -17,8 +18,8 @@ const AuthorColumns = `u.id AS author_id, u.username AS author_username,
 
 // CreateUser creates an account and sets its id and times. CodeConflict, with the field: the name or the address is
 // taken, or held by a ban (see DeleteBannedUser).
-func (s *DB) CreateUser(ctx context.Context, u *models.User) error {
-	return s.createdUser(ctx, u, s.Transact(ctx, func(tx *Tx) error {
+func (s *Store) CreateUser(ctx context.Context, u *models.User) error {
+	return s.createdUser(ctx, u, s.Transact(ctx, func(tx *db.Tx) error {
 		if err := createUser(tx, u); err != nil {
 			return err
 		}
@@ -26,7 +27,7 @@ func (s *DB) CreateUser(ctx context.Context, u *models.User) error {
 	}))
 }
 
-func createUser(tx *Tx, u *models.User) error {
+func createUser(tx *db.Tx, u *models.User) error {
 	u.ID = 0 // the transaction may be retried
 	if u.Role == 0 {
 		u.Role = models.RoleUser
@@ -43,8 +44,8 @@ func createUser(tx *Tx, u *models.User) error {
 }
 
 // createdUser returns the error of creating u as one that the caller can act on.
-func (s *DB) createdUser(ctx context.Context, u *models.User, err error) error {
-	if models.MySQLCode(err) == DuplicateKey {
+func (s *Store) createdUser(ctx context.Context, u *models.User, err error) error {
+	if models.MySQLCode(err) == db.DuplicateKey {
 		return s.takenField(ctx, u)
 	}
 	if err != nil {
@@ -54,7 +55,7 @@ func (s *DB) createdUser(ctx context.Context, u *models.User, err error) error {
 }
 
 // takenField finds out which of the two unique fields is taken. The server names it only in the text of its message.
-func (s *DB) takenField(ctx context.Context, u *models.User) error {
+func (s *Store) takenField(ctx context.Context, u *models.User) error {
 	const query = `
 		SELECT COUNT(*)
 		FROM users
@@ -78,13 +79,13 @@ func errTaken(field string) *models.Error {
 func ErrNoUser() *models.Error { return models.Errorf(models.CodeNotFound, "There is no such user.") }
 
 // UserByID reads an account. CodeNotFound: it does not exist or was deleted.
-func (s *DB) UserByID(ctx context.Context, id int64) (*models.User, error) {
+func (s *Store) UserByID(ctx context.Context, id int64) (*models.User, error) {
 	return s.userWhere(ctx, "id=?", id)
 }
 
 // UserByLogin reads an account by its name or, if login contains an '@', by its e-mail address. Both are compared by
 // NormalizeLogin, and a name has to be in ASCII. CodeNotFound: the account does not exist.
-func (s *DB) UserByLogin(ctx context.Context, login string) (*models.User, error) {
+func (s *Store) UserByLogin(ctx context.Context, login string) (*models.User, error) {
 	login = models.CleanLine(login)
 	column, of := "username", func(u *models.User) bool { return strings.EqualFold(u.Username, login) }
 	if strings.Contains(login, "@") {
@@ -99,7 +100,7 @@ func (s *DB) UserByLogin(ctx context.Context, login string) (*models.User, error
 	return user, err
 }
 
-func (s *DB) userWhere(ctx context.Context, condition string, arg any) (*models.User, error) {
+func (s *Store) userWhere(ctx context.Context, condition string, arg any) (*models.User, error) {
 	var u models.User
 	err := s.Read(ctx).Where(condition+" AND deleted_at IS NULL", arg).Take(&u).Error
 	if errors.Is(err, gorm.ErrRecordNotFound) {
@@ -114,12 +115,12 @@ func (s *DB) userWhere(ctx context.Context, condition string, arg any) (*models.
 // PublicUserByID reads a user as viewer (0 for the anonymous) sees them, in one query. Followers are a column. The
 // other counts read one index entry for each row they count, about 0.1 ms per thousand; FollowingCount is at most
 // MaxFollows. CodeNotFound: the user does not exist or was deleted.
-func (s *DB) PublicUserByID(ctx context.Context, viewer, id int64) (*models.PublicUser, error) {
+func (s *Store) PublicUserByID(ctx context.Context, viewer, id int64) (*models.PublicUser, error) {
 	return s.publicUser(ctx, viewer, "u.id=?", id)
 }
 
 // PublicUserByName is PublicUserByID for a username, without regard to case.
-func (s *DB) PublicUserByName(ctx context.Context, viewer int64, name string) (*models.PublicUser, error) {
+func (s *Store) PublicUserByName(ctx context.Context, viewer int64, name string) (*models.PublicUser, error) {
 	user, err := s.publicUser(ctx, viewer, "u.username=?", name)
 	if err == nil && !strings.EqualFold(user.Author.Username, name) { // as in UserByLogin
 		return nil, ErrNoUser()
@@ -132,7 +133,7 @@ const prefixWindow = 100
 
 // UsersByPrefix returns users whose names begin with prefix, without regard to case, in the order of their names: at
 // most limit of the first prefixWindow. It passes over deleted accounts and those that the viewer blocks.
-func (s *DB) UsersByPrefix(ctx context.Context, viewer int64, prefix string, limit int) ([]models.Author, error) {
+func (s *Store) UsersByPrefix(ctx context.Context, viewer int64, prefix string, limit int) ([]models.Author, error) {
 	if len(prefix) > models.MaxUsername {
 		return nil, nil
 	}
@@ -146,25 +147,25 @@ func (s *DB) UsersByPrefix(ctx context.Context, viewer int64, prefix string, lim
 			LIMIT ?
 		) n
 		STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=n.id
-		WHERE u.deleted_at IS NULL AND ` + NotBlocked("u.id") + `
+		WHERE u.deleted_at IS NULL AND ` + db.NotBlocked("u.id") + `
 		ORDER BY u.username
 		LIMIT ?`
 	var users []models.Author
-	err := s.Read(ctx).Raw(query, LikeEscape(prefix)+"%", prefixWindow, viewer, limit).Scan(&users).Error
+	err := s.Read(ctx).Raw(query, db.LikeEscape(prefix)+"%", prefixWindow, viewer, limit).Scan(&users).Error
 	if err != nil {
 		return nil, fmt.Errorf("complete a username: %w", err)
 	}
 	return users, nil
 }
 
-func (s *DB) publicUser(ctx context.Context, viewer int64, condition string, arg any) (*models.PublicUser, error) {
+func (s *Store) publicUser(ctx context.Context, viewer int64, condition string, arg any) (*models.PublicUser, error) {
 	query := `
 		SELECT ` + AuthorColumns + `, u.role, u.bio, u.created_at, u.followers_count,
 			(SELECT COUNT(*) FROM posts p WHERE p.user_id=u.id AND p.status=?) AS posts_count,
 			(SELECT COUNT(*) FROM comments c WHERE c.user_id=u.id AND c.status=?) AS comments_count,
 			(SELECT COUNT(*) FROM follows f WHERE f.user_id=u.id) AS following_count,
 			EXISTS (SELECT 1 FROM follows f WHERE f.user_id=? AND f.followed_id=u.id) AS followed,
-			` + IsBlocked("u.id") + ` AS blocked
+			` + db.IsBlocked("u.id") + ` AS blocked
 		FROM users u
 		WHERE ` + condition + ` AND u.deleted_at IS NULL`
 	var u models.PublicUser
@@ -179,7 +180,7 @@ func (s *DB) publicUser(ctx context.Context, viewer int64, condition string, arg
 }
 
 // UserExists returns CodeNotFound if the user does not exist or was deleted.
-func (s *DB) UserExists(ctx context.Context, id int64) error {
+func (s *Store) UserExists(ctx context.Context, id int64) error {
 	const query = `
 		SELECT COUNT(*)
 		FROM users
@@ -195,7 +196,7 @@ func (s *DB) UserExists(ctx context.Context, id int64) error {
 }
 
 // UserIDs returns the first limit ids of users that were not deleted, in ascending order.
-func (s *DB) UserIDs(ctx context.Context, limit int) ([]int64, error) {
+func (s *Store) UserIDs(ctx context.Context, limit int) ([]int64, error) {
 	const query = `
 		SELECT id
 		FROM users

@@ -1,22 +1,23 @@
-package db
+package accounts
 
 import (
 	"context"
 	"fmt"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // SetRole sets the role of a user, as a command of the operator: the moderation log records it without an actor. A
 // lower role ends sessions and API tokens as in ChangeRole. If the user has the role already, nothing changes and
 // nothing is logged. CodeNotFound: the user does not exist.
-func (s *DB) SetRole(ctx context.Context, userID int64, role models.Role) error {
+func (s *Store) SetRole(ctx context.Context, userID int64, role models.Role) error {
 	const operator = 0
 	const update = `
 		UPDATE users
 		SET role=?
 		WHERE id=?`
-	err := s.Transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *db.Tx) error {
 		found, err := LockStandings(tx, userID)
 		if err != nil {
 			return err
@@ -46,7 +47,7 @@ func (s *DB) SetRole(ctx context.Context, userID int64, role models.Role) error 
 // hashes: otherwise a token with the scope to moderate would work again after a later promotion. If the user has the
 // role already, nothing changes and nothing is logged. The errors are those of BanUser; CodeForbidden also if the actor
 // is not an admin.
-func (s *DB) ChangeRole(
+func (s *Store) ChangeRole(
 	ctx context.Context, actor, userID int64, role models.Role, reason string,
 ) (ended [][32]byte, err error) {
 	if err := models.ValidateReason(reason); err != nil {
@@ -56,7 +57,7 @@ func (s *DB) ChangeRole(
 		UPDATE users
 		SET role=?, updated_at=updated_at
 		WHERE id=?`
-	err = s.Transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *db.Tx) error {
 		found, err := LockStandings(tx, actor, userID)
 		if err != nil {
 			return err
@@ -86,10 +87,10 @@ func (s *DB) ChangeRole(
 // roleChanged ends the sessions of a user whose role the transaction lowers, and logs the change as an act of the actor
 // (0 for the operator). user has the role before the change.
 func roleChanged(
-	tx *Tx, actor int64, user *Standing, role models.Role, reason string,
+	tx *db.Tx, actor int64, user *Standing, role models.Role, reason string,
 ) (ended [][32]byte, err error) {
 	if role < user.Role {
-		if ended, err = EndSessions(tx, user.ID, Conditions{}); err != nil {
+		if ended, err = EndSessions(tx, user.ID, db.Conditions{}); err != nil {
 			return nil, err
 		}
 	} else if err = SessionsChanged(tx, user.ID); err != nil {

@@ -1,9 +1,10 @@
-package db
+package accounts
 
 import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // Standing is the part of an account that decides what its user may do and what others may do to it. It is read in a
@@ -23,11 +24,11 @@ func (u *Standing) Ban(now time.Time) *models.Ban {
 }
 
 // LockStandings reads users that were not deleted and locks them, by ascending id.
-func LockStandings(tx *Tx, ids ...int64) (map[int64]*Standing, error) {
+func LockStandings(tx *db.Tx, ids ...int64) (map[int64]*Standing, error) {
 	query := `
 		SELECT id, username, password_hash, role, banned_until, ban_reason
 		FROM users FORCE INDEX (PRIMARY)
-		WHERE id IN (` + JoinIDs(ids) + `) AND deleted_at IS NULL
+		WHERE id IN (` + db.JoinIDs(ids) + `) AND deleted_at IS NULL
 		ORDER BY id
 		FOR UPDATE`
 	var list []Standing
@@ -42,7 +43,7 @@ func LockStandings(tx *Tx, ids ...int64) (map[int64]*Standing, error) {
 }
 
 // RequireRole returns CodeForbidden if the actor's role is below least, or the actor is banned or deleted (nil).
-func RequireRole(tx *Tx, actor *Standing, least models.Role) error {
+func RequireRole(tx *db.Tx, actor *Standing, least models.Role) error {
 	if actor == nil || actor.Role < least || actor.Ban(tx.Now) != nil {
 		return models.Errorf(models.CodeForbidden, "Your account no longer has the role %s.", least)
 	}
@@ -51,7 +52,7 @@ func RequireRole(tx *Tx, actor *Standing, least models.Role) error {
 
 // LockActor locks the actor of an act that requires a role, and checks the role as it is now, even while a session is
 // cached with another one (CodeForbidden). It comes before all other locks of an act.
-func LockActor(tx *Tx, actor int64, least models.Role) error {
+func LockActor(tx *db.Tx, actor int64, least models.Role) error {
 	found, err := LockStandings(tx, actor)
 	if err != nil {
 		return err
@@ -61,7 +62,7 @@ func LockActor(tx *Tx, actor int64, least models.Role) error {
 
 // MayOverrule returns CodeForbidden if the decider's role is now above the actor's. The decisions of deleted accounts,
 // and of deciders who are not known, can be reversed by any actor.
-func MayOverrule(tx *Tx, actor, decider int64) error {
+func MayOverrule(tx *db.Tx, actor, decider int64) error {
 	const query = `
 		SELECT
 			COALESCE((SELECT role FROM users WHERE id=?),0) AS actor,
@@ -76,7 +77,7 @@ func MayOverrule(tx *Tx, actor, decider int64) error {
 }
 
 // MayOverruleBan is MayOverrule for the ban of a user.
-func MayOverruleBan(tx *Tx, actor, userID int64) error {
+func MayOverruleBan(tx *db.Tx, actor, userID int64) error {
 	const query = `
 		SELECT COALESCE((
 			SELECT actor_id
@@ -94,7 +95,7 @@ func MayOverruleBan(tx *Tx, actor, userID int64) error {
 // LockOutranked locks a moderator and the user whom they act on, and returns the user. It checks the moderator's role
 // as it is now, even while a session is cached with another one. CodeNotFound: the user does not exist. CodeForbidden:
 // the actor is not a moderator, or does not outrank the user (see Outranks).
-func LockOutranked(tx *Tx, actor, userID int64) (*Standing, error) {
+func LockOutranked(tx *db.Tx, actor, userID int64) (*Standing, error) {
 	found, err := LockStandings(tx, actor, userID)
 	if err != nil {
 		return nil, err
