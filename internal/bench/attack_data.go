@@ -72,12 +72,12 @@ func fill(ctx context.Context, store *db.DB) (w worst, err error) {
 			return w, err
 		}
 		w.post = post.ID
-		insert("UPDATE posts SET body=?, pinned=1 WHERE id=?", body, post.ID)
+		insert("UPDATE posts SET content=?, pinned=1 WHERE id=?", body, post.ID)
 		insert("INSERT INTO bookmarks (user_id, post_id, created_at) VALUES (?,?,'2026-01-01')", w.author, post.ID)
 		insert("INSERT INTO post_likes (user_id, post_id, created_at) VALUES (?,?,'2026-01-01')", w.author, post.ID)
 	}
 	const comment = `
-		INSERT INTO comments (post_id, user_id, parent_id, depth, body, created_at)
+		INSERT INTO comments (post_id, user_id, parent_id, depth, content, created_at)
 		VALUES (?,?,?,?,?,'2026-01-01')`
 	for range worstRows {
 		top := insert(comment, w.post, w.author, nil, 1, body)
@@ -93,7 +93,7 @@ func fill(ctx context.Context, store *db.DB) (w worst, err error) {
 	}
 	for version := range worstRows {
 		insert(`
-			INSERT INTO post_revisions (post_id, version, editor_id, title, body, tags, created_at)
+			INSERT INTO post_revisions (post_id, version, editor_id, title, content, tags, created_at)
 			VALUES (?,?,?,'T',?,'','2026-01-01')`, w.post, -version-1, w.author, body)
 	}
 	if err != nil {
