@@ -45,6 +45,22 @@ func awaitFeed(t *testing.T, sent *sentStatements) {
 	sent.take()
 }
 
+// The reader reads the last change again each second, to see that it is there. That is no new change.
+func TestSessions_theLastChangeIsOne(t *testing.T) {
+	t.Parallel()
+	store, sent := openRecorded(t, testkit.Database(t))
+	a := serve(t, store)
+	ada, bob := a.account(t), a.account(t)
+	a.must(t, 200, ada, "PUT", userPath(bob)+"/block", nil)
+	awaitFeed(t, sent)
+	a.must(t, 200, bob, "GET", "/v1/me", nil) // now the session is cached
+	awaitFeed(t, sent)
+	a.must(t, 200, bob, "GET", "/v1/me", nil)
+	for _, statement := range sent.take() {
+		assert.NotContains(t, statement, "FROM sessions")
+	}
+}
+
 func TestSessions_aKnownTokenIsNotLookedUpUntilItsUserChanges(t *testing.T) {
 	t.Parallel()
 	dsn := testkit.Database(t)

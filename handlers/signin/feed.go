@@ -104,8 +104,8 @@ func (s *Sessions) readFeed(ctx context.Context) error {
 			return err
 		}
 		f.last, f.missing = last, map[int64]time.Time{}
-		for id := max(1, last-maxMissing); id < last; id++ {
-			f.missing[id] = began // it may be committed later
+		for id := max(1, last-maxMissing); id <= last; id++ {
+			f.missing[id] = began // it may be committed after began
 		}
 	}
 	for more := true; more; {
@@ -153,6 +153,10 @@ func (f *feed) take(changes []models.SessionChange, now time.Time) {
 		f.users = map[int64]change{}
 	}
 	for _, c := range changes {
+		_, missing := f.missing[c.ID]
+		if c.ID <= f.last && !missing {
+			continue // the last one is read again each time, to see that it is there
+		}
 		f.count++
 		f.users[c.UserID] = change{f.count, now}
 		delete(f.missing, c.ID)
