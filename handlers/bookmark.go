@@ -6,7 +6,6 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/models"
-	"likewise/models/content"
 )
 
 type bookmarkJSON struct {
@@ -39,7 +38,7 @@ func (s *Server) listBookmarks(c *fiber.Ctx) error {
 	return replyList(s, c, listing[models.KeptPost, postItem]{
 		name: ofUser("bookmarks", viewerID(c)),
 		read: func(ctx context.Context, at position) ([]models.KeptPost, *models.ListKey, error) {
-			return s.reader.BookmarkedPosts(ctx, viewerID(c), content.ViewSummary, at.id(), at.limit)
+			return s.reader.BookmarkedPosts(ctx, viewerID(c), at.id(), at.limit)
 		},
 		key:  keptKey,
 		show: each(s.keptPost),

@@ -7,7 +7,6 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/models"
-	"likewise/models/content"
 )
 
 type followJSON struct {
@@ -91,7 +90,7 @@ func (s *Server) readFeed(c *fiber.Ctx) error {
 	return replyList(s, c, listing[models.Post, postItem]{
 		name: ofUser("feed", viewerID(c)),
 		read: func(ctx context.Context, at position) ([]models.Post, *models.ListKey, error) {
-			return all(s.reader.Feed(ctx, viewerID(c), content.ViewSummary, at.after, at.limit))
+			return all(s.reader.Feed(ctx, viewerID(c), at.after, at.limit))
 		},
 		key:  func(p *models.Post) models.ListKey { return p.Key(models.PostsNew) },
 		show: each(s.summary),

@@ -7,7 +7,6 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/models"
-	"likewise/models/content"
 )
 
 // titledComment returns a comment in the list of a user's comments, or in the result of a search, with the title of its
@@ -83,7 +82,7 @@ func (s *Server) replyLikesOf(c *fiber.Ctx, userID int64) error {
 	return replyList(s, c, listing[models.Liked[models.Post], item]{
 		name: name,
 		read: func(ctx context.Context, at position) ([]models.Liked[models.Post], *models.ListKey, error) {
-			return s.reader.LikedPosts(ctx, viewerID(c), userID, content.ViewSummary, at.id(), at.limit)
+			return s.reader.LikedPosts(ctx, viewerID(c), userID, at.id(), at.limit)
 		},
 		key: (*models.Liked[models.Post]).Key,
 		show: each(func(l *models.Liked[models.Post]) item {

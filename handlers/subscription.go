@@ -6,7 +6,6 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/models"
-	"likewise/models/content"
 )
 
 type subscriptionJSON struct {
@@ -56,7 +55,7 @@ func (s *Server) listSubscriptions(c *fiber.Ctx) error {
 	return replyList(s, c, listing[models.KeptPost, postItem]{
 		name: ofUser("subscriptions", viewerID(c)),
 		read: func(ctx context.Context, at position) ([]models.KeptPost, *models.ListKey, error) {
-			return s.reader.SubscribedPosts(ctx, viewerID(c), content.ViewSummary, at.id(), at.limit)
+			return s.reader.SubscribedPosts(ctx, viewerID(c), at.id(), at.limit)
 		},
 		key:  keptKey,
 		show: each(s.keptPost),

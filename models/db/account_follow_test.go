@@ -12,7 +12,6 @@ import (
 
 	"likewise/models"
 	"likewise/models/accounts"
-	"likewise/models/content"
 	"likewise/models/db"
 	"likewise/models/people"
 	"likewise/models/reader"
@@ -119,19 +118,19 @@ func TestPeople_listsReadNoMoreThanTheyShow(t *testing.T) {
 		most int64 // rows and entries read
 	}{
 		"feed of 1000": {func() (int, error) {
-			l, err := reader.New(store).Feed(ctx, c.reader.ID, content.ViewFull, nil, limit)
+			l, err := reader.New(store).Feed(ctx, c.reader.ID, nil, limit)
 			return len(l), err
 		}, 6*crowdAuthors + 3*limit*limit},
 		"feed of 1000, later": {func() (int, error) {
-			l, err := reader.New(store).Feed(ctx, c.reader.ID, content.ViewFull, middle, limit)
+			l, err := reader.New(store).Feed(ctx, c.reader.ID, middle, limit)
 			return len(l), err
 		}, 6*crowdAuthors + 3*limit*limit},
 		"feed of 3": {func() (int, error) {
-			l, err := reader.New(store).Feed(ctx, c.guest.ID, content.ViewFull, nil, limit)
+			l, err := reader.New(store).Feed(ctx, c.guest.ID, nil, limit)
 			return len(l), err
 		}, 3 * limit * limit},
 		"feed of 3, later": {func() (int, error) {
-			l, err := reader.New(store).Feed(ctx, c.guest.ID, content.ViewFull, middle, limit)
+			l, err := reader.New(store).Feed(ctx, c.guest.ID, middle, limit)
 			return len(l), err
 		}, 3 * limit * limit},
 		"followers": {func() (int, error) {
@@ -159,11 +158,11 @@ func TestPeople_listsReadNoMoreThanTheyShow(t *testing.T) {
 			return len(l), err
 		}, 15 * limit},
 		"liked posts": {func() (int, error) {
-			l, _, err := reader.New(store).LikedPosts(ctx, c.reader.ID, c.guest.ID, content.ViewFull, 0, limit)
+			l, _, err := reader.New(store).LikedPosts(ctx, c.reader.ID, c.guest.ID, 0, limit)
 			return len(l), err
 		}, 15 * limit},
 		"liked posts, later": {func() (int, error) {
-			l, _, err := reader.New(store).LikedPosts(ctx, c.reader.ID, c.guest.ID, content.ViewFull, 50_000, limit)
+			l, _, err := reader.New(store).LikedPosts(ctx, c.reader.ID, c.guest.ID, 50_000, limit)
 			return len(l), err
 		}, 15 * limit},
 		"liked comments": {func() (int, error) {
@@ -223,7 +222,7 @@ func TestFeed_isTheOrderOfAllPosts(t *testing.T) {
 	for limit := 1; limit < 30; limit++ {
 		var got []int64
 		for after := (*models.ListKey)(nil); ; {
-			posts, err := reader.New(store).Feed(ctx, follower.ID, content.ViewFull, after, limit)
+			posts, err := reader.New(store).Feed(ctx, follower.ID, after, limit)
 			require.NoError(t, err)
 			for _, p := range posts {
 				got = append(got, p.ID)
@@ -241,7 +240,7 @@ func TestFeed_isTheOrderOfAllPosts(t *testing.T) {
 // BenchmarkFeed measures a page of 20 on a table of 100,000 posts.
 func BenchmarkFeed(b *testing.B) {
 	c := newCrowd(b)
-	all, err := reader.New(c.store).Feed(context.Background(), c.reader.ID, content.ViewFull, nil, 21)
+	all, err := reader.New(c.store).Feed(context.Background(), c.reader.ID, nil, 21)
 	require.NoError(b, err)
 	require.Len(b, all, 21)
 	page := &models.ListKey{Value: time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC).Unix(), ID: 1 << 40}
@@ -250,7 +249,7 @@ func BenchmarkFeed(b *testing.B) {
 			for _, limit := range []int{21, 101} {
 				b.Run(fmt.Sprintf("%d followed, %s of %d", follows, name, limit-1), func(b *testing.B) {
 					for b.Loop() {
-						_, err := reader.New(c.store).Feed(context.Background(), user.ID, content.ViewFull, after,
+						_, err := reader.New(c.store).Feed(context.Background(), user.ID, after,
 							limit)
 						if err != nil {
 							b.Fatal(err)

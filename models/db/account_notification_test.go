@@ -394,7 +394,7 @@ func TestLists_ofAUserReadOnlyTheirPage(t *testing.T) {
 			return int(n) / (models.MaxUnread / page), err
 		},
 		"bookmarks": func(before int64) (int, error) {
-			list, _, err := reader.New(store).BookmarkedPosts(t.Context(), ada.ID, content.ViewFull, before, page)
+			list, _, err := reader.New(store).BookmarkedPosts(t.Context(), ada.ID, before, page)
 			return len(list), err
 		},
 	} {

@@ -142,12 +142,12 @@ func TestLists_boundSkippedRows(t *testing.T) {
 	type list func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error)
 	for name, list := range map[string]list{
 		"bookmarks": func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error) {
-			rows, rest, err := reader.New(store).BookmarkedPosts(ctx, bob.ID, content.ViewFull, before(after), limit)
+			rows, rest, err := reader.New(store).BookmarkedPosts(ctx, bob.ID, before(after), limit)
 			key := func(k *models.KeptPost) models.ListKey { return models.ListKey{ID: k.RowID} }
 			return keys(rows, key), rest, err
 		},
 		"liked posts": func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error) {
-			rows, rest, err := reader.New(store).LikedPosts(ctx, ada.ID, bob.ID, content.ViewFull, before(after), limit)
+			rows, rest, err := reader.New(store).LikedPosts(ctx, ada.ID, bob.ID, before(after), limit)
 			return keys(rows, (*models.Liked[models.Post]).Key), rest, err
 		},
 		"liked comments": func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error) {
@@ -354,7 +354,7 @@ func TestLists_readOnePageOfContentInAllSegments(t *testing.T) {
 	}
 	held := 0
 	ctx := db.WithHold(t.Context(), func(bytes int) error { held += bytes; return nil })
-	page, _, err := reader.New(store).BookmarkedPosts(ctx, bob.ID, content.ViewFull, 0, 100)
+	page, _, err := reader.New(store).BookmarkedPosts(ctx, bob.ID, 0, 100)
 	require.NoError(t, err)
 	assert.Greater(t, len(page), visible, "rows of the first segment alone")
 	assert.LessOrEqual(t, held, db.PageBytes+models.MaxContent)

@@ -295,15 +295,12 @@ func plans() []planned {
 			plan("Redactions", "open "+where, false, min(before, largeShare), 21),
 			plan("Redactions", "resolved "+where, true, min(before, largeShare), 21),
 			plan("RedactionsBy", where, 1, min(before, largeShare), 21),
-			plan("BookmarkedPosts", where, 1, content.ViewFull, before, 21),
-			plan("BookmarkedPosts", "summaries "+where, 1, content.ViewSummary, before, 21),
-			plan("SubscribedPosts", where, 1, content.ViewFull, before, 21),
-			plan("SubscribedPosts", "summaries "+where, 1, content.ViewSummary, before, 21),
+			plan("BookmarkedPosts", where, 1, before, 21),
+			plan("SubscribedPosts", where, 1, before, 21),
 			plan("Drafts", where, 1, before, 21),
 			plan("Images", where, 1, before, 21),
 			plan("PostTimes", where, before, 500).walking(),
-			plan("LikedPosts", where, 1, 1, content.ViewFull, before, 21),
-			plan("LikedPosts", "summaries "+where, 1, 1, content.ViewSummary, before, 21),
+			plan("LikedPosts", where, 1, 1, before, 21),
 			plan("LikedComments", where, 1, 1, before, 21),
 			plan(
 				"Notifications",
@@ -324,8 +321,7 @@ func plans() []planned {
 	}
 	for where, after := range afters {
 		add(
-			plan("Feed", where, 1, content.ViewFull, after, 21).sorting(),
-			plan("Feed", "summaries "+where, 1, content.ViewSummary, after, 21).sorting(),
+			plan("Feed", where, 1, after, 21).sorting(),
 			plan("Followers", where, 1, 1, after, 21),
 			plan("Following", where, 1, 1, after, 21),
 			plan(

@@ -63,14 +63,14 @@ func (s *Store) SetBookmark(ctx context.Context, userID, postID int64, bookmarke
 // than row before (0 for the first page). Deleted posts, and posts of authors whom the user blocks, are skipped. If
 // skipped posts make the page short, rest is where the list continues; nil at its end.
 func (s *Store) BookmarkedPosts(
-	ctx context.Context, userID int64, view content.PostView, before int64, limit int,
+	ctx context.Context, userID, before int64, limit int,
 ) (list []models.KeptPost, rest *models.ListKey, err error) {
-	return s.keptPosts(ctx, "bookmarks", userID, view, before, limit)
+	return s.keptPosts(ctx, "bookmarks", userID, before, limit)
 }
 
 // keptPosts lists the posts in the user's rows of a table, as BookmarkedPosts does.
 func (s *Store) keptPosts(
-	ctx context.Context, table string, userID int64, view content.PostView, before int64, limit int,
+	ctx context.Context, table string, userID int64, before int64, limit int,
 ) (list []models.KeptPost, rest *models.ListKey, err error) {
 	kept := db.Trail{
 		From:  table + " k FORCE INDEX (idx_user_id)",
@@ -80,11 +80,11 @@ func (s *Store) keptPosts(
 	visible := func(where db.Conditions, limit int) *gorm.DB {
 		where.Add(db.NotBlocked("p.user_id"), userID)
 		query := `
-			SELECT ` + view.Columns() + `, k.id AS row_id
+			SELECT ` + content.ViewSummary.Columns() + `, k.id AS row_id
 			FROM ` + kept.From + `
 			STRAIGHT_JOIN posts p ON p.id=k.post_id AND p.status=` + db.SQLNormal + `
 			STRAIGHT_JOIN ` + content.ListedUsers + `
-			` + view.Join(userID) + `
+			` + content.ViewSummary.Join(userID) + `
 			` + where.Clause() + `
 			ORDER BY ` + kept.Order() + `
 			LIMIT ?`

@@ -19,14 +19,14 @@ import (
 // n posts of others are newer. So one query finds the newest post of each followed user, in three steps in an index
 // each, and another reads n entries of the index for each of n authors.
 func (s *Store) Feed(
-	ctx context.Context, userID int64, view content.PostView, after *models.ListKey, limit int,
+	ctx context.Context, userID int64, after *models.ListKey, limit int,
 ) ([]models.Post, error) {
 	for try := 1; ; try++ {
 		authors, err := people.New(s.DB).FeedAuthors(ctx, userID, after, limit)
 		if err != nil || len(authors) == 0 {
 			return nil, err
 		}
-		posts, left, err := s.newestOf(ctx, userID, view, authors, after, limit)
+		posts, left, err := s.newestOf(ctx, userID, authors, after, limit)
 		// A full set of authors makes a full page, unless some of their posts were deleted in between.
 		if err != nil || left < 0 || len(posts) == limit || len(authors) < limit || try == people.FeedTries {
 			return posts, err
@@ -36,7 +36,7 @@ func (s *Store) Feed(
 
 // newestOf reads the newest posts after the key of these authors, up to PageBytes of content.
 func (s *Store) newestOf(
-	ctx context.Context, viewer int64, view content.PostView, authors []int64, after *models.ListKey, limit int,
+	ctx context.Context, viewer int64, authors []int64, after *models.ListKey, limit int,
 ) (posts []models.Post, left int, err error) {
 	parts := make([]string, len(authors))
 	args := []any{viewer}
@@ -55,7 +55,7 @@ func (s *Store) newestOf(
 		args = append(append(args, where.Args...), limit)
 	}
 	query := `
-		SELECT ` + view.Columns() + `
+		SELECT ` + content.ViewSummary.Columns() + `
 		FROM (
 			SELECT n.id
 			FROM (` + strings.Join(parts, " UNION ALL ") + `) n
@@ -63,7 +63,7 @@ func (s *Store) newestOf(
 			LIMIT ?) k
 		JOIN posts p ON p.id=k.id
 		JOIN users u ON u.id=p.user_id
-		` + view.Join(viewer) + `
+		` + content.ViewSummary.Join(viewer) + `
 		WHERE p.status=?
 		ORDER BY p.created_at DESC, p.id DESC`
 	read := s.Read(ctx).Raw(query, append(args, limit, models.StatusNormal)...)

@@ -54,17 +54,17 @@ func likesOf(table string, userID int64) db.Trail {
 // than row before (0 for the first page). Likes of deleted posts are skipped. If skipped likes make the page short,
 // rest is where the list continues; nil at its end.
 func (s *Store) LikedPosts(
-	ctx context.Context, viewer, userID int64, view content.PostView, before int64, limit int,
+	ctx context.Context, viewer, userID, before int64, limit int,
 ) (list []models.Liked[models.Post], rest *models.ListKey, err error) {
 	likes := likesOf("post_likes", userID)
 	visible := func(where db.Conditions, limit int) *gorm.DB {
 		where.Add(db.NotBlocked("p.user_id"), viewer)
 		query := `
-			SELECT ` + view.Columns() + `, l.id AS row_id, l.created_at AS liked_at
+			SELECT ` + content.ViewSummary.Columns() + `, l.id AS row_id, l.created_at AS liked_at
 			FROM ` + likes.From + `
 			STRAIGHT_JOIN posts p ON p.id=l.post_id AND p.status=` + db.SQLNormal + `
 			STRAIGHT_JOIN ` + content.ListedUsers + `
-			` + view.Join(viewer) + `
+			` + content.ViewSummary.Join(viewer) + `
 			` + where.Clause() + `
 			ORDER BY ` + likes.Order() + `
 			LIMIT ?`
