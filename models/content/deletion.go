@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"likewise/models"
 	"likewise/models/db"
@@ -193,20 +192,19 @@ func refreshActiveAt(tx *db.Tx, comments []int64) error {
 	if err := tx.Raw(query, models.StatusNormal).Scan(&posts).Error; err != nil {
 		return fmt.Errorf("read active_at of posts: %w", err)
 	}
-	var ids []int64
-	var cases strings.Builder
+	at := map[int64]int64{}
 	for _, p := range posts {
 		if p.Was != p.At {
-			ids = append(ids, p.ID)
-			fmt.Fprintf(&cases, " WHEN %d THEN %d", p.ID, p.At)
+			at[p.ID] = p.At
 		}
 	}
-	if len(ids) == 0 {
+	if len(at) == 0 {
 		return nil
 	}
+	ids := slices.Sorted(maps.Keys(at))
 	update := `
 		UPDATE posts
-		SET active_at=FROM_UNIXTIME(CASE id` + cases.String() + ` END), updated_at=updated_at
+		SET active_at=FROM_UNIXTIME(` + db.CaseOf(at, "NULL") + `), updated_at=updated_at
 		WHERE id IN (` + db.JoinIDs(ids) + `)`
 	if err := tx.Exec(update).Error; err != nil {
 		return err
@@ -294,7 +292,7 @@ func addCounts(tx *db.Tx, table, column, sign string, by map[int64]int) error {
 	ids := slices.Sorted(maps.Keys(by))
 	update := `
 		UPDATE ` + table + `
-		SET ` + column + `=` + column + sign + db.CaseByID(ids, by) + `, updated_at=updated_at
+		SET ` + column + `=` + column + sign + db.CaseOf(by, "0") + `, updated_at=updated_at
 		WHERE id IN (` + db.JoinIDs(ids) + `)`
 	return tx.Exec(update).Error
 }

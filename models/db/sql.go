@@ -27,17 +27,6 @@ func SQLTime(t *time.Time) string {
 // Ascending returns ids, each once, in the order in which rows are locked.
 func Ascending(ids []int64) []int64 { return slices.Compact(slices.Sorted(slices.Values(ids))) }
 
-// CaseByID returns an expression for the value of each row by its id.
-func CaseByID(ids []int64, values map[int64]int) string {
-	var b strings.Builder
-	b.WriteString("CASE id")
-	for _, id := range ids {
-		b.WriteString(" WHEN " + strconv.FormatInt(id, 10) + " THEN " + strconv.Itoa(values[id]))
-	}
-	b.WriteString(" END")
-	return b.String()
-}
-
 const (
 	// MaxExamined is the maximum number of index entries that are read for one page of a list with conditions, lookups
 	// included.
@@ -63,8 +52,8 @@ const (
 
 // CaseOf returns an expression for the value of each id, or for otherwise. Ids of one value are one list, which the
 // servers search by bisection. A WHEN for each id would be searched from the first to the last.
-func CaseOf(values map[int64]int64, otherwise string) string {
-	ids := map[int64][]int64{} // by value
+func CaseOf[N int | int64](values map[int64]N, otherwise string) string {
+	ids := map[N][]int64{} // by value
 	for _, id := range slices.Sorted(maps.Keys(values)) {
 		ids[values[id]] = append(ids[values[id]], id)
 	}

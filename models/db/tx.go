@@ -235,7 +235,7 @@ func writeTagCounts(tx *Tx) error {
 	ids := slices.Sorted(maps.Keys(tx.tags))
 	update := `
 		UPDATE tags
-		SET posts_count=posts_count+` + CaseByID(ids, tx.tags) + `
+		SET posts_count=posts_count+` + CaseOf(tx.tags, "0") + `
 		WHERE id IN (` + JoinIDs(ids) + `)`
 	if err := tx.Exec(update).Error; err != nil {
 		return fmt.Errorf("count tags: %w", err)
