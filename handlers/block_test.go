@@ -109,7 +109,8 @@ func TestBlock_costsTheUnblockedNothing(t *testing.T) {
 				a.must(t, 200, as, method, pathOf(p)+"/like", nil)
 			}
 			if asked := a.sent.take(); len(asked) != 20*want {
-				t.Errorf("20 times %s by %s ask MySQL %d times, want %d: %q", method, as.Name, len(asked), 20*want, asked)
+				t.Errorf("20 times %s by %s ask MySQL %d times, want %d: %q",
+					method, as.Name, len(asked), 20*want, asked)
 			}
 		}
 	}
