@@ -45,7 +45,7 @@ func awaitFeed(t *testing.T, sent *sentStatements) {
 	sent.take()
 }
 
-// The reader reads the last change again each second, to see that it is there. That is no new change.
+// The reader reads the last change again each second, to see that it is there. It does not count again.
 func TestSessions_theLastChangeIsOne(t *testing.T) {
 	t.Parallel()
 	store, sent := openRecorded(t, testkit.Database(t))
