@@ -295,14 +295,14 @@ func (s *Store) LatestComments(ctx context.Context, postID int64, limit int) ([]
 func (s *Store) UpdateComment(ctx context.Context, editor, id, version int64, text models.CommentText,
 ) (c *models.Comment, err error) {
 	err = s.Transact(ctx, func(tx *db.Tx) error {
-		locked, err := lockPostOf(tx, id)
+		post, err := LockTargetPost(tx, models.Target{Kind: models.KindComment, ID: id})
 		if err != nil {
 			return err
 		}
 		if c, err = readComment(tx.DB, editor, id); err != nil {
 			return err
 		}
-		if err := mayEdit(tx, editor, locked); err != nil {
+		if err := mayEdit(tx, editor, post.Locked); err != nil {
 			return err
 		}
 		if c.Version != version {
@@ -350,20 +350,6 @@ func ReplaceComment(tx *db.Tx, c *models.Comment, editor int64, content string) 
 		return err // a deleted comment is not indexed
 	}
 	return writeTerms(tx, models.Target{Kind: models.KindComment, ID: c.ID}, search.Weights("", content))
-}
-
-// lockPostOf locks the row of a comment's post and reports whether a moderator has locked the post. Every transaction
-// that changes a comment's text or status holds this row.
-func lockPostOf(tx *db.Tx, commentID int64) (locked bool, err error) {
-	const query = `
-		SELECT locked
-		FROM posts FORCE INDEX (PRIMARY)
-		WHERE id=(SELECT post_id FROM comments WHERE id=?)
-		FOR UPDATE`
-	if err := tx.Raw(query, commentID).Scan(&locked).Error; err != nil {
-		return false, fmt.Errorf("lock post of comment %d: %w", commentID, err)
-	}
-	return locked, nil
 }
 
 // DeleteComment marks a comment as deleted by its author and subtracts it from the counts, in one transaction. Its

@@ -12,7 +12,7 @@ import (
 
 // HidePosts deletes those posts that are not deleted and returns their ids.
 func HidePosts(tx *db.Tx, ids []int64, d models.Deletion) (hidden []int64, err error) {
-	if hidden, err = lockPosts(tx, ids, models.StatusNormal); err != nil || len(hidden) == 0 {
+	if hidden, err = lockThose(tx, "posts", ids, models.StatusNormal); err != nil || len(hidden) == 0 {
 		return nil, err
 	}
 	update := `
@@ -43,7 +43,7 @@ func HidePosts(tx *db.Tx, ids []int64, d models.Deletion) (hidden []int64, err e
 
 // ShowPosts restores those posts that are deleted and returns their ids.
 func ShowPosts(tx *db.Tx, ids []int64) (shown []int64, err error) {
-	if shown, err = lockPosts(tx, ids, models.StatusDeleted); err != nil || len(shown) == 0 {
+	if shown, err = lockThose(tx, "posts", ids, models.StatusDeleted); err != nil || len(shown) == 0 {
 		return nil, err
 	}
 	list := db.JoinIDs(shown)
@@ -80,31 +80,23 @@ func ShowPosts(tx *db.Tx, ids []int64) (shown []int64, err error) {
 	return shown, MoveTags(tx, shown...)
 }
 
-// lockPosts locks posts in the order of their ids and returns the ids of those with the status.
-func lockPosts(tx *db.Tx, ids []int64, status models.Status) ([]int64, error) {
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	query := `
-		SELECT id, status
-		FROM posts FORCE INDEX (PRIMARY)
-		WHERE id IN (` + db.JoinIDs(db.Ascending(ids)) + `)
-		ORDER BY id
-		FOR UPDATE`
-	var rows []struct {
-		ID     int64
-		Status models.Status
-	}
-	if err := tx.Raw(query).Scan(&rows).Error; err != nil {
-		return nil, err
-	}
+// lockedContent is a post or comment whose row is locked.
+type lockedContent struct {
+	ID     int64
+	Status models.Status
+}
+
+// lockThose locks posts or comments in the order of their ids, and returns the ids of those with the status in that
+// order.
+func lockThose(tx *db.Tx, table string, ids []int64, status models.Status) ([]int64, error) {
+	rows, err := db.LockRows[lockedContent](tx, table, "id, status", ids)
 	var found []int64
 	for _, r := range rows {
 		if r.Status == status {
 			found = append(found, r.ID)
 		}
 	}
-	return found, nil
+	return found, err
 }
 
 // HideComments deletes those comments that are not deleted, subtracts them from the counts and returns their ids. Their
@@ -212,11 +204,10 @@ func refreshActiveAt(tx *db.Tx, comments []int64) error {
 	return SyncTags(tx, ids...)
 }
 
-// commentPlacement is where a comment is. Only its status ever changes.
+// commentPlacement is where a comment is. It never changes.
 type commentPlacement struct {
 	ID, PostID int64
 	ParentID   *int64
-	Status     models.Status
 }
 
 // countComments locks comments with their posts and parents, posts first. It adds the comments that have the status to
@@ -240,17 +231,17 @@ func countComments(tx *db.Tx, ids []int64, status models.Status, sign string) ([
 			comments = append(comments, *p.ParentID)
 		}
 	}
-	if _, err := lockPosts(tx, posts, models.StatusNormal); err != nil {
+	if _, err := lockThose(tx, "posts", posts, models.StatusNormal); err != nil {
 		return nil, err
 	}
-	statuses, err := lockComments(tx, comments)
+	found, err := lockThose(tx, "comments", comments, status)
 	if err != nil {
 		return nil, err
 	}
 	var changed []int64
 	ofPost, ofParent := map[int64]int{}, map[int64]int{}
 	for _, p := range places {
-		if statuses[p.ID] != status {
+		if _, ok := slices.BinarySearch(found, p.ID); !ok {
 			continue
 		}
 		changed = append(changed, p.ID)
@@ -263,25 +254,6 @@ func countComments(tx *db.Tx, ids []int64, status models.Status, sign string) ([
 		return nil, err
 	}
 	return db.Ascending(changed), addCounts(tx, "comments", "replies_count", sign, ofParent)
-}
-
-// lockComments locks comments in the order of their ids and returns their statuses.
-func lockComments(tx *db.Tx, ids []int64) (map[int64]models.Status, error) {
-	query := `
-		SELECT id, status
-		FROM comments FORCE INDEX (PRIMARY)
-		WHERE id IN (` + db.JoinIDs(db.Ascending(ids)) + `)
-		ORDER BY id
-		FOR UPDATE`
-	var rows []commentPlacement
-	if err := tx.Raw(query).Scan(&rows).Error; err != nil {
-		return nil, err
-	}
-	statuses := make(map[int64]models.Status, len(rows))
-	for _, r := range rows {
-		statuses[r.ID] = r.Status
-	}
-	return statuses, nil
 }
 
 // addCounts adds to a count of each of these rows, or subtracts from it. sign is "+" or "-".

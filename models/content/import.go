@@ -285,25 +285,12 @@ func importPlaces(tx *db.Tx, parents []int64) (map[int64]importPlace, error) {
 
 // lockOpen locks those rows of table among ids that are not deleted, and returns the set of their ids.
 func lockOpen(tx *db.Tx, table string, ids []int64) (map[int64]bool, error) {
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	slices.Sort(ids)
-	query := `
-		SELECT id
-		FROM ` + table + ` FORCE INDEX (PRIMARY)
-		WHERE id IN (` + db.JoinIDs(slices.Compact(ids)) + `) AND status=?
-		ORDER BY id
-		FOR UPDATE`
-	var found []int64
-	if err := tx.Raw(query, models.StatusNormal).Scan(&found).Error; err != nil {
-		return nil, err
-	}
+	found, err := lockThose(tx, table, ids, models.StatusNormal)
 	open := make(map[int64]bool, len(found))
 	for _, id := range found {
 		open[id] = true
 	}
-	return open, nil
+	return open, err
 }
 
 // importBatch runs write and stores each recorded id in the table imports, in the same transaction. It returns the n

@@ -1,6 +1,8 @@
 package content
 
 import (
+	"fmt"
+
 	"likewise/models"
 	"likewise/models/db"
 )
@@ -38,7 +40,7 @@ func (m *Moderated) State() map[string]any {
 // LockModerated reads a post or comment with the post's row locked: every deletion and restoration locks that row.
 // CodeNotFound: it never existed.
 func LockModerated(tx *db.Tx, target models.Target) (*Moderated, error) {
-	if err := LockTargetPost(tx, target); err != nil {
+	if _, err := LockTargetPost(tx, target); err != nil {
 		return nil, err
 	}
 	flags := ", locked, pinned"
@@ -58,18 +60,26 @@ func LockModerated(tx *db.Tx, target models.Target) (*Moderated, error) {
 	return &m, read.Error
 }
 
-// LockTargetPost locks the post that is the target, or that the target is a comment on.
-func LockTargetPost(tx *db.Tx, target models.Target) error {
-	const query = `
-		SELECT COALESCE(MAX(post_id),0)
-		FROM comments
-		WHERE id=?`
-	postID := target.ID
+// LockedPost is the post of a target whose row is locked.
+type LockedPost struct {
+	Status models.Status
+	Locked bool // by a moderator
+}
+
+// LockTargetPost locks the post that is the target, or that the target is a comment on. Every transaction that changes
+// the text or the status of a comment holds this row. It returns zero if there is none.
+func LockTargetPost(tx *db.Tx, target models.Target) (post LockedPost, err error) {
+	id := "?"
 	if target.Kind == models.KindComment {
-		if err := tx.Raw(query, target.ID).Scan(&postID).Error; err != nil {
-			return err
-		}
+		id = "(SELECT post_id FROM comments WHERE id=?)"
 	}
-	_, err := lockPosts(tx, []int64{postID}, models.StatusNormal)
-	return err
+	query := `
+		SELECT status, locked
+		FROM posts FORCE INDEX (PRIMARY)
+		WHERE id=` + id + `
+		FOR UPDATE`
+	if err := tx.Raw(query, target.ID).Scan(&post).Error; err != nil {
+		return LockedPost{}, fmt.Errorf("lock the post of %s: %w", target, err)
+	}
+	return post, nil
 }

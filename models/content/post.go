@@ -161,7 +161,7 @@ func (s *Store) UpdatePost(
 	}
 	derived := derive(text, s.Excerpt(text.Content))
 	err = s.Transact(ctx, func(tx *db.Tx) error {
-		if _, err := lockPosts(tx, []int64{id}, models.StatusNormal); err != nil {
+		if _, err := lockThose(tx, "posts", []int64{id}, models.StatusNormal); err != nil {
 			return err
 		}
 		if p, err = readPost(tx.DB, editor, id); err != nil {

@@ -102,7 +102,7 @@ func (s *Store) indexOne(ctx context.Context, target models.Target) error {
 		SET terms_version=?, updated_at=updated_at
 		WHERE id=?`
 	return s.Transact(ctx, func(tx *db.Tx) error {
-		if err := LockTargetPost(tx, target); err != nil {
+		if _, err := LockTargetPost(tx, target); err != nil {
 			return err
 		}
 		var text struct{ Title, Content string }

@@ -42,7 +42,7 @@ func TestWrites_areInTransactions(t *testing.T) {
 	readers := map[string]bool{
 		"readPost": true, "postsByID": true, "readComment": true, "readRedaction": true, "readDrop": true,
 		"readClaims": true, "readDelivery": true, "readDraft": true,
-		"tally": true, "tallyOf": true, "tallyDrops": true, "tallyDrop": true,
+		"tally": true, "tallyOf": true, "shardStates": true, "tallyDrops": true, "tallyDrop": true,
 		"DropsOf": true, "notAbout": true, "guard": true,
 	}
 	found, texts := 0, 0

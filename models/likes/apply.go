@@ -344,23 +344,12 @@ type likedRow struct {
 // any decision: in direct mode, another transaction could otherwise count a like meanwhile and take the count over a
 // milestone unnoticed.
 func lockTargets(tx *db.Tx, t db.TargetTable, ids []int64) (map[int64]likedRow, error) {
-	before := make(map[int64]likedRow, len(ids))
-	for some := range slices.Chunk(ids, db.LockedAtOnce) {
-		query := `
-			SELECT id, user_id, likes_count, milestone
-			FROM ` + t.Targets + ` FORCE INDEX (PRIMARY)
-			WHERE id IN (` + db.JoinIDs(some) + `)
-			ORDER BY id
-			FOR UPDATE`
-		var rows []likedRow
-		if err := tx.Raw(query).Scan(&rows).Error; err != nil {
-			return nil, fmt.Errorf("lock %s: %w", t.Targets, err)
-		}
-		for _, row := range rows {
-			before[row.ID] = row
-		}
+	rows, err := db.LockRows[likedRow](tx, t.Targets, "id, user_id, likes_count, milestone", ids)
+	before := make(map[int64]likedRow, len(rows))
+	for _, row := range rows {
+		before[row.ID] = row
 	}
-	return before, nil
+	return before, err
 }
 
 // readLikes returns the ids of the rows of those (target, user) pairs that have one.

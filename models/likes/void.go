@@ -3,10 +3,12 @@ package likes
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"likewise/models"
 	"likewise/models/accounts"
+	"likewise/models/content"
 	"likewise/models/db"
 )
 
@@ -351,33 +353,10 @@ func (s *Store) WithdrawLike(
 
 // lockTarget locks a target, a comment after its post, and reports whether it is open.
 func lockTarget(tx *db.Tx, target models.Target) (open bool, err error) {
-	if target.Kind == models.KindPost {
-		return lockRow(tx, "posts", target.ID)
+	post, err := content.LockTargetPost(tx, target)
+	if err != nil || target.Kind == models.KindPost {
+		return post.Status == models.StatusNormal, err
 	}
-	const query = `
-		SELECT COALESCE(MAX(post_id), 0)
-		FROM comments
-		WHERE id=?`
-	var postID int64
-	if err := tx.Raw(query, target.ID).Scan(&postID).Error; err != nil {
-		return false, err
-	}
-	postOpen, err := lockRow(tx, "posts", postID)
-	if err != nil {
-		return false, err
-	}
-	open, err = lockRow(tx, "comments", target.ID)
-	return open && postOpen, err
-}
-
-// lockRow locks a row of a table and reports whether it exists and is not deleted.
-func lockRow(tx *db.Tx, table string, id int64) (open bool, err error) {
-	query := `
-		SELECT status
-		FROM ` + table + ` FORCE INDEX (PRIMARY)
-		WHERE id=?
-		FOR UPDATE`
-	var status models.Status // stays 0 without a row
-	err = tx.Raw(query, id).Scan(&status).Error
-	return status == models.StatusNormal, err
+	comments, err := db.LockRows[models.Status](tx, "comments", "status", []int64{target.ID})
+	return slices.Equal(comments, []models.Status{models.StatusNormal}) && post.Status == models.StatusNormal, err
 }

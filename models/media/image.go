@@ -367,14 +367,8 @@ type lockedImage struct {
 }
 
 // lockImages locks images in the order of their ids. Those that do not exist are left out.
-func lockImages(tx *db.Tx, ids []int64) (locked []lockedImage, err error) {
-	query := `
-		SELECT id, name, user_id, state, due_at
-		FROM images FORCE INDEX (PRIMARY)
-		WHERE id IN (` + db.JoinIDs(db.Ascending(ids)) + `)
-		ORDER BY id
-		FOR UPDATE`
-	return locked, tx.Raw(query).Scan(&locked).Error
+func lockImages(tx *db.Tx, ids []int64) ([]lockedImage, error) {
+	return db.LockRows[lockedImage](tx, "images", "id, name, user_id, state, due_at", ids)
 }
 
 // updateImages changes the rows of images that the transaction holds. The change consists of names and numbers of this

@@ -213,7 +213,7 @@ func openCase(tx *db.Tx, target models.Target, now time.Time) (id int64, err err
 	const insert = `
 		INSERT INTO report_cases (target_type, target_id, first_at, last_at)
 		VALUES (?,?,?,?)`
-	if err := content.LockTargetPost(tx, target); err != nil {
+	if _, err := content.LockTargetPost(tx, target); err != nil {
 		return 0, err
 	}
 	err = tx.Raw(find, target.Kind, target.ID).Scan(&id).Error
@@ -274,7 +274,8 @@ func lockCase(tx *db.Tx, actor, id int64) (*lockedCase, error) {
 	if about.TargetID == 0 {
 		return nil, errNoCase()
 	}
-	if err := content.LockTargetPost(tx, models.Target{Kind: about.TargetType, ID: about.TargetID}); err != nil {
+	target := models.Target{Kind: about.TargetType, ID: about.TargetID}
+	if _, err := content.LockTargetPost(tx, target); err != nil {
 		return nil, err
 	}
 	var k lockedCase

@@ -3,7 +3,6 @@ package people
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"gorm.io/gorm"
@@ -67,20 +66,13 @@ func (s *Store) BlockersAmong(ctx context.Context, viewer int64, users []int64) 
 // lockPair locks two accounts, the lower id first, so that changes between two users take place one after another.
 // CodeNotFound: the other account does not exist or was deleted. CodeUnauthorized: the user's account was deleted.
 func lockPair(tx *db.Tx, userID, other int64) error {
-	query := `
-		SELECT id
-		FROM users FORCE INDEX (PRIMARY)
-		WHERE id IN (` + db.JoinIDs([]int64{userID, other}) + `) AND deleted_at IS NULL
-		ORDER BY id
-		FOR UPDATE`
-	var locked []int64
-	if err := tx.Raw(query).Scan(&locked).Error; err != nil {
-		return err
-	}
+	found, err := accounts.LockStandings(tx, userID, other)
 	switch {
-	case !slices.Contains(locked, userID):
+	case err != nil:
+		return err
+	case found[userID] == nil:
 		return models.Errorf(models.CodeUnauthorized, "The account was deleted.")
-	case !slices.Contains(locked, other):
+	case found[other] == nil:
 		return accounts.ErrNoUser()
 	}
 	return nil

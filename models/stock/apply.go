@@ -36,24 +36,14 @@ type lockedDrop struct {
 // lockDrops locks and reads drops in the order of their ids. Every transaction that changes the claims of a drop, or
 // their number, holds this lock.
 func lockDrops(tx *db.Tx, ids []int64) (map[int64]*lockedDrop, error) {
-	drops := make(map[int64]*lockedDrop, len(ids))
-	for some := range slices.Chunk(db.Ascending(ids), db.LockedAtOnce) {
-		query := `
-			SELECT id, post_id, stock, claimed, confirm_within, version, sent_version
-			FROM drops FORCE INDEX (PRIMARY)
-			WHERE id IN (` + db.JoinIDs(some) + `)
-			ORDER BY id
-			FOR UPDATE`
-		var rows []*lockedDrop
-		if err := tx.Raw(query).Scan(&rows).Error; err != nil {
-			return nil, fmt.Errorf("lock drops: %w", err)
-		}
-		for _, d := range rows {
-			d.claimedBefore, d.sentVersionBefore = d.Claimed, d.SentVersion
-			drops[d.ID] = d
-		}
+	const columns = "id, post_id, stock, claimed, confirm_within, version, sent_version"
+	rows, err := db.LockRows[*lockedDrop](tx, "drops", columns, ids)
+	drops := make(map[int64]*lockedDrop, len(rows))
+	for _, d := range rows {
+		d.claimedBefore, d.sentVersionBefore = d.Claimed, d.SentVersion
+		drops[d.ID] = d
 	}
-	return drops, nil
+	return drops, err
 }
 
 // claimBatch is what a batch of events changes in drops and their claims.
