@@ -108,6 +108,19 @@ func (p *proxied) startAPI(i int) {
 	p.apis[i].awaitPrint(apiAddress)
 }
 
+// awaitRequests returns once the proxy sends requests to an api that was restarted.
+func (p *proxied) awaitRequests(i int) {
+	p.t.Helper()
+	testkit.Eventually(p.t, patience, func() (bool, string) {
+		for name, value := range scrape(p.t, "http://"+p.admin[i]) {
+			if strings.Contains(name, `route="/v1/`) && value > 0 {
+				return true, ""
+			}
+		}
+		return false, "no requests reach the restarted api"
+	})
+}
+
 // file returns a file of docs/proxies with the addresses of this test.
 func (p *proxied) file(name string, replace ...string) string {
 	p.t.Helper()
@@ -334,6 +347,7 @@ func (p *proxied) restarts() {
 	for i, api := range p.apis {
 		api.stop()
 		p.startAPI(i)
+		p.awaitRequests(i) // otherwise the proxy may see the next one stop before it sees this one
 	}
 	close(restarted)
 	load.Wait()

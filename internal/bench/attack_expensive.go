@@ -67,6 +67,9 @@ func (a *attacked) expensivePaths(ctx context.Context, l large) ([]string, error
 	return paths, nil
 }
 
+// deepTries bounds how often a page is asked for that a busy database did not read in time, once a second.
+const deepTries = 10
+
 // deepCursor returns the cursor after some pages of a list.
 func (a *attacked) deepCursor(ctx context.Context, path string, pages int) (cursor string, err error) {
 	for i := range pages {
@@ -78,6 +81,10 @@ func (a *attacked) deepCursor(ctx context.Context, path string, pages int) (curs
 		client := a.client(fmt.Sprintf("127.76.%d.%d", a.walked/200, a.walked%200+1))
 		a.walked++
 		status, body, err := a.get(ctx, client, next)
+		for tries := 1; status == http.StatusServiceUnavailable && tries < deepTries; tries++ {
+			time.Sleep(time.Second)
+			status, body, err = a.get(ctx, client, next)
+		}
 		client.CloseIdleConnections()
 		if err != nil {
 			return "", err
