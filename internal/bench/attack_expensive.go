@@ -82,7 +82,11 @@ func (a *attacked) deepCursor(ctx context.Context, path string, pages int) (curs
 		a.walked++
 		status, body, err := a.get(ctx, client, next)
 		for tries := 1; status == http.StatusServiceUnavailable && tries < deepTries; tries++ {
-			time.Sleep(time.Second)
+			select {
+			case <-ctx.Done():
+				return "", ctx.Err()
+			case <-time.After(time.Second):
+			}
 			status, body, err = a.get(ctx, client, next)
 		}
 		client.CloseIdleConnections()
