@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -214,6 +215,8 @@ func TestLeaveGate_losesNothingOfRunningProcesses(t *testing.T) {
 	p.flush()
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
+	var rest atomic.Int64 // of each user between two likes: longer with each try, as a busy machine needs it
+	rest.Store(int64(200 * time.Millisecond))
 	may := make([]map[bool]bool, 5) // states that a user's like may have: both after a call without an answer
 	for user := 1; user < len(may); user++ {
 		may[user] = map[bool]bool{user == 1: true}
@@ -225,7 +228,7 @@ func TestLeaveGate_losesNothingOfRunningProcesses(t *testing.T) {
 				} else if models.ErrorCode(err) != models.CodeUnavailable {
 					t.Errorf("user %d: %v", user, err)
 				}
-				pause(ctx, 200*time.Millisecond+time.Duration(user)*50*time.Millisecond)
+				pause(ctx, time.Duration(rest.Load())*time.Duration(4+user)/4)
 			}
 		})
 	}
@@ -233,6 +236,7 @@ func TestLeaveGate_losesNothingOfRunningProcesses(t *testing.T) {
 	testkit.Eventually(t, patience, func() (bool, string) {
 		tries++
 		_, err := p.leaveGate()
+		rest.Store(min(rest.Load()*11/10, int64(3*time.Second)))
 		return err == nil, fmt.Sprint(err)
 	})
 	t.Logf("direct after %d tries", tries)
