@@ -6,10 +6,12 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -197,8 +199,31 @@ const checkTimeout = 3 * time.Second
 func checkRedis(ctx context.Context, redis *counters.Redis) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	return settingFault("redis", redis.Ping(ctx))
+	return checkServer("redis", func() error { return redis.Ping(ctx) })
 }
 
 // checkKafka returns an error if only another setting lets Kafka answer. If Kafka is down, it returns nil.
-func checkKafka(kafka workers.Kafka) error { return settingFault("kafka", kafka.Dial()) }
+func checkKafka(kafka workers.Kafka) error { return checkServer("kafka", kafka.Dial) }
+
+// checkAttempts is how often a server that hangs up is asked. Fewer failures than these open no circuit breaker.
+const checkAttempts = 4
+
+// checkServer returns the fault of a setting that ask meets. In TLS 1.3 a server refuses the client's certificate after
+// the client's handshake has ended. Its reason is lost if it resets the connection while the client writes, so a server
+// that hangs up is asked again.
+func checkServer(server string, ask func() error) error {
+	for range checkAttempts {
+		err := ask()
+		if fault := settingFault(server, err); fault != nil {
+			return fault
+		}
+		if !hungUp(err) {
+			return nil
+		}
+	}
+	return nil
+}
+
+func hungUp(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}

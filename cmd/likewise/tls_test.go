@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"database/sql"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"likewise/counters"
 	"likewise/internal/servers"
 	"likewise/workers"
 )
@@ -247,4 +249,43 @@ func TestTLS_settingsAreChecked(t *testing.T) {
 		assert.NotContains(t, said, securePassword)
 	}
 	assert.Equal(t, "… …", fmt.Sprintf("%v %#v", secret(securePassword), secret(securePassword)))
+}
+
+// A server's refusal of the client's certificate is lost if it resets the connection at once.
+func TestTLS_aRefusalMayBeLostAtFirst(t *testing.T) {
+	t.Parallel()
+	ca := newAuthority(t, "likewise")
+	good := ca.good()
+	own, err := tls.LoadX509KeyPair(good.cert, good.key)
+	require.NoError(t, err)
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var resets atomic.Int32
+	const lost = 3
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			c := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own}}
+			reset := resets.Add(1) <= lost
+			if !reset {
+				c.ClientAuth = tls.RequireAnyClientCert
+			}
+			_ = tls.Server(conn, c).HandshakeContext(t.Context()) // fails if a certificate is required
+			if tcp, ok := conn.(*net.TCPConn); ok && reset {
+				_ = tcp.SetLinger(0)
+			}
+			_ = conn.Close()
+		}
+	}()
+	t.Cleanup(func() { assert.NoError(t, listener.Close()) })
+	options, err := tlsFlags{CA: ca.file}.redisOptions("rediss://" + listener.Addr().String())
+	require.NoError(t, err)
+	client, err := counters.Open("rediss://"+listener.Addr().String(), 1, options...)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, client.Close()) })
+	require.ErrorContains(t, checkRedis(t.Context(), client), "--redis-cert (or $LIKEWISE_REDIS_CERT)")
+	assert.Greater(t, resets.Load(), int32(lost))
 }
