@@ -8,6 +8,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"likewise/handlers/pages"
 	"likewise/models"
 	"likewise/models/db"
 )
@@ -38,13 +39,13 @@ func (s *Server) listDropClaims(c *fiber.Ctx) error {
 
 // replyClaimsOfDrop answers with a page of the claims of a drop.
 func (s *Server) replyClaimsOfDrop(c *fiber.Ctx, id int64) error {
-	return replyList(s, c, listing[models.ClaimOfDrop, givenClaimJSON]{
-		name: "claims:drop=" + strconv.FormatInt(id, 10),
-		read: func(ctx context.Context, at position) ([]models.ClaimOfDrop, *models.ListKey, error) {
-			return all(s.stock.ClaimsOfDrop(ctx, id, at.id(), at.limit))
+	return replyList(s, c, pages.Listing[models.ClaimOfDrop, givenClaimJSON]{
+		Name: "claims:drop=" + strconv.FormatInt(id, 10),
+		Read: func(ctx context.Context, at pages.Position) ([]models.ClaimOfDrop, *models.ListKey, error) {
+			return pages.All(s.stock.ClaimsOfDrop(ctx, id, at.ID(), at.Limit))
 		},
-		key:  func(m *models.ClaimOfDrop) models.ListKey { return models.ListKey{ID: m.ID} },
-		show: each(s.givenClaimJSON),
+		Key:  func(m *models.ClaimOfDrop) models.ListKey { return models.ListKey{ID: m.ID} },
+		Show: pages.Each(s.givenClaimJSON),
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"likewise/handlers/pages"
 	"likewise/models"
 	"likewise/models/content"
 	"likewise/models/moderation"
@@ -137,14 +138,14 @@ func (s *Server) listModeratedPosts(c *fiber.Ctx) error {
 		return err
 	}
 	q.View = content.ViewSummary
-	return replyList(s, c, listing[models.ModeratedPost, item]{
-		name: name,
-		read: func(ctx context.Context, at position) ([]models.ModeratedPost, *models.ListKey, error) {
-			q.After, q.Limit = at.after, at.limit
+	return replyList(s, c, pages.Listing[models.ModeratedPost, pages.Item]{
+		Name: name,
+		Read: func(ctx context.Context, at pages.Position) ([]models.ModeratedPost, *models.ListKey, error) {
+			q.After, q.Limit = at.After, at.Limit
 			return s.moderation.ModeratedPosts(ctx, q)
 		},
-		key:  func(p *models.ModeratedPost) models.ListKey { return p.Post.Key(models.PostsNew) },
-		show: each(func(p *models.ModeratedPost) item { return s.moderatedPost(p, s.summary(&p.Post)) }),
+		Key:  func(p *models.ModeratedPost) models.ListKey { return p.Post.Key(models.PostsNew) },
+		Show: pages.Each(func(p *models.ModeratedPost) pages.Item { return s.moderatedPost(p, s.summary(&p.Post)) }),
 	})
 }
 
@@ -153,29 +154,30 @@ func (s *Server) listModeratedComments(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return replyList(s, c, listing[models.ModeratedComment, item]{
-		name: name,
-		read: func(ctx context.Context, at position) ([]models.ModeratedComment, *models.ListKey, error) {
-			q.After, q.Limit = at.after, at.limit
+	return replyList(s, c, pages.Listing[models.ModeratedComment, pages.Item]{
+		Name: name,
+		Read: func(ctx context.Context, at pages.Position) ([]models.ModeratedComment, *models.ListKey, error) {
+			q.After, q.Limit = at.After, at.Limit
 			return s.moderation.ModeratedComments(ctx, q)
 		},
-		key:  func(m *models.ModeratedComment) models.ListKey { return m.Comment.Key(models.CommentsNew) },
-		show: tryEach(s.moderatedComment),
+		Key:  func(m *models.ModeratedComment) models.ListKey { return m.Comment.Key(models.CommentsNew) },
+		Show: pages.TryEach(s.moderatedComment),
 	})
 }
 
 // moderatedPost shows a post, deleted or not, to moderators.
-func (s *Server) moderatedPost(p *models.ModeratedPost, shown postItem) item {
-	return containing{s.newModerationJSON(p.Post.Status, p.Moderation), "post", shown}
+func (s *Server) moderatedPost(p *models.ModeratedPost, shown postItem) pages.Item {
+	return pages.Containing{Others: s.newModerationJSON(p.Post.Status, p.Moderation), Name: "post", Item: shown}
 }
 
 // moderatedComment shows a comment to moderators, who also see deleted ones.
-func (s *Server) moderatedComment(m *models.ModeratedComment) (item, error) {
+func (s *Server) moderatedComment(m *models.ModeratedComment) (pages.Item, error) {
 	visible := m.Comment
 	visible.Status = models.StatusNormal
 	shown, err := s.commentWithStatus(&visible, m.Comment.Status.String())
-	return containing{
-		commentModerationJSON{m.PostTitle, s.newModerationJSON(m.Comment.Status, m.Moderation)}, "comment", shown,
+	return pages.Containing{
+		Others: commentModerationJSON{m.PostTitle, s.newModerationJSON(m.Comment.Status, m.Moderation)},
+		Name:   "comment", Item: shown,
 	}, err
 }
 
@@ -200,7 +202,7 @@ func (s *Server) replyModerated(c *fiber.Ctx, target models.Target) error {
 		if err != nil {
 			return err
 		}
-		return s.replyItem(c, shown, readByViewer)
+		return s.replyItem(c, shown, pages.ReadByViewer)
 	}
 	post, err := s.moderation.ModeratedPost(c.UserContext(), viewerID(c), target.ID)
 	if err != nil {
@@ -210,7 +212,7 @@ func (s *Server) replyModerated(c *fiber.Ctx, target models.Target) error {
 	if err != nil {
 		return err
 	}
-	return s.replyItem(c, s.moderatedPost(post, whole), readByViewer)
+	return s.replyItem(c, s.moderatedPost(post, whole), pages.ReadByViewer)
 }
 
 // moderate returns the handler of an action on the content in the path, with the reason in the body.

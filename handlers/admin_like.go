@@ -7,6 +7,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"likewise/handlers/pages"
 	"likewise/models"
 	"likewise/models/likes"
 )
@@ -37,13 +38,13 @@ func (s *Server) listGivenLikes(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return replyList(s, c, listing[models.GivenLike, givenLikeJSON]{
-		name: ofUser("given-likes:"+string(kind), id),
-		read: func(ctx context.Context, at position) ([]models.GivenLike, *models.ListKey, error) {
-			return all(s.likes.LikesGiven(ctx, kind, id, at.id(), at.limit))
+	return replyList(s, c, pages.Listing[models.GivenLike, givenLikeJSON]{
+		Name: pages.OfUser("given-likes:"+string(kind), id),
+		Read: func(ctx context.Context, at pages.Position) ([]models.GivenLike, *models.ListKey, error) {
+			return pages.All(s.likes.LikesGiven(ctx, kind, id, at.ID(), at.Limit))
 		},
-		key:  func(l *models.GivenLike) models.ListKey { return models.ListKey{ID: l.RowID} },
-		show: each(func(l *models.GivenLike) givenLikeJSON { return newGivenLikeJSON(kind, l) }),
+		Key:  func(l *models.GivenLike) models.ListKey { return models.ListKey{ID: l.RowID} },
+		Show: pages.Each(func(l *models.GivenLike) givenLikeJSON { return newGivenLikeJSON(kind, l) }),
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"likewise/handlers/pages"
 	"likewise/models"
 )
 
@@ -82,14 +83,14 @@ func (s *Server) listActs(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return replyList(s, c, listing[models.LoggedAct, actJSON]{
-		name: name,
-		read: func(ctx context.Context, at position) ([]models.LoggedAct, *models.ListKey, error) {
-			q.After, q.Limit = at.after, at.limit
-			return all(s.accounts.ModerationLog(ctx, q))
+	return replyList(s, c, pages.Listing[models.LoggedAct, actJSON]{
+		Name: name,
+		Read: func(ctx context.Context, at pages.Position) ([]models.LoggedAct, *models.ListKey, error) {
+			q.After, q.Limit = at.After, at.Limit
+			return pages.All(s.accounts.ModerationLog(ctx, q))
 		},
-		key: (*models.LoggedAct).Key,
-		show: each(func(a *models.LoggedAct) actJSON {
+		Key: (*models.LoggedAct).Key,
+		Show: pages.Each(func(a *models.LoggedAct) actJSON {
 			return actJSON{
 				a.ID, s.presentAuthor(a.Actor), a.Action, a.TargetType, a.TargetID, a.Reason,
 				rawJSON(a.BeforeState), rawJSON(a.AfterState), a.RequestID, a.CreatedAt,
@@ -107,10 +108,9 @@ func (s *Server) exportActs(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	c.Set(fiber.HeaderContentType, "text/csv; charset=utf-8; header=present")
-	c.Set(fiber.HeaderContentDisposition, `attachment; filename="moderation-log.csv"`)
 	q.Limit = exportPage
-	return s.send(c, &download{size: -1, next: func(ctx context.Context, piece *bytes.Buffer) (ended bool, err error) {
+	d := &download{kind: "text/csv; charset=utf-8; header=present", name: "moderation-log.csv", size: -1}
+	d.next = func(ctx context.Context, piece *bytes.Buffer) (ended bool, err error) {
 		acts, err := s.accounts.ModerationLog(ctx, q)
 		if err != nil {
 			return false, err
@@ -124,7 +124,8 @@ func (s *Server) exportActs(c *fiber.Ctx) error {
 		key := acts[len(acts)-1].Key()
 		q.After = &key
 		return false, nil
-	}})
+	}
+	return s.send(c, d)
 }
 
 // writeActs writes acts as CSV, with a header before the first ones.

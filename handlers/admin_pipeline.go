@@ -16,6 +16,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/counters"
+	"likewise/handlers/pages"
 	"likewise/models"
 	"likewise/models/db"
 )
@@ -222,13 +223,13 @@ func (s *Server) listDeadLetters(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return replyList(s, c, listing[models.DeadLetter, letterJSON]{
-		name: "dead-letters:" + status,
-		read: func(ctx context.Context, at position) ([]models.DeadLetter, *models.ListKey, error) {
-			return all(s.likes.ListDeadLetters(ctx, status == statusResolved, at.id(), at.limit))
+	return replyList(s, c, pages.Listing[models.DeadLetter, letterJSON]{
+		Name: "dead-letters:" + status,
+		Read: func(ctx context.Context, at pages.Position) ([]models.DeadLetter, *models.ListKey, error) {
+			return pages.All(s.likes.ListDeadLetters(ctx, status == statusResolved, at.ID(), at.Limit))
 		},
-		key:  (*models.DeadLetter).Key,
-		show: each(newLetterJSON),
+		Key:  (*models.DeadLetter).Key,
+		Show: pages.Each(newLetterJSON),
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"likewise/handlers/pages"
 	"likewise/models"
 	"likewise/models/db"
 )
@@ -88,16 +89,16 @@ func (s *Server) listReportCases(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return replyList(s, c, listing[models.ReportCase, caseJSON]{
-		name: "report cases:" + string(status),
-		read: func(ctx context.Context, at position) ([]models.ReportCase, *models.ListKey, error) {
-			return all(s.moderation.ReportCases(ctx, status, at.id(), at.limit))
+	return replyList(s, c, pages.Listing[models.ReportCase, caseJSON]{
+		Name: "report cases:" + string(status),
+		Read: func(ctx context.Context, at pages.Position) ([]models.ReportCase, *models.ListKey, error) {
+			return pages.All(s.moderation.ReportCases(ctx, status, at.ID(), at.Limit))
 		},
-		key:  (*models.ReportCase).Key,
-		show: each(func(k *models.ReportCase) caseJSON { return s.newCaseJSON(k, viewerID(c)) }),
-		more: func(c *fiber.Ctx) ([]member, error) {
+		Key:  (*models.ReportCase).Key,
+		Show: pages.Each(func(k *models.ReportCase) caseJSON { return s.newCaseJSON(k, viewerID(c)) }),
+		More: func(c *fiber.Ctx) ([]pages.Member, error) {
 			open, err := s.moderation.OpenCases(c.UserContext())
-			return []member{{"open_count", open}}, err
+			return []pages.Member{{Name: "open_count", Value: open}}, err
 		},
 	})
 }
@@ -136,13 +137,13 @@ func (s *Server) listReportsOfCase(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return replyList(s, c, listing[models.Reported, reportedJSON]{
-		name: "reports:case=" + strconv.FormatInt(id, 10),
-		read: func(ctx context.Context, at position) ([]models.Reported, *models.ListKey, error) {
-			return all(s.moderation.ReportsOf(ctx, viewerID(c), id, at.id(), at.limit))
+	return replyList(s, c, pages.Listing[models.Reported, reportedJSON]{
+		Name: "reports:case=" + strconv.FormatInt(id, 10),
+		Read: func(ctx context.Context, at pages.Position) ([]models.Reported, *models.ListKey, error) {
+			return pages.All(s.moderation.ReportsOf(ctx, viewerID(c), id, at.ID(), at.Limit))
 		},
-		key:  (*models.Reported).Key,
-		show: each(s.newReportedJSON),
+		Key:  (*models.Reported).Key,
+		Show: pages.Each(s.newReportedJSON),
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"likewise/handlers/pages"
 	"likewise/models"
 	"likewise/models/likes"
 )
@@ -39,13 +40,13 @@ func (s *Server) listLikeRings(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return replyList(s, c, listing[models.LikeRing, ringJSON]{
-		name: "like-rings:" + string(status),
-		read: func(ctx context.Context, at position) ([]models.LikeRing, *models.ListKey, error) {
-			return all(s.moderation.LikeRings(ctx, status, at.id(), at.limit))
+	return replyList(s, c, pages.Listing[models.LikeRing, ringJSON]{
+		Name: "like-rings:" + string(status),
+		Read: func(ctx context.Context, at pages.Position) ([]models.LikeRing, *models.ListKey, error) {
+			return pages.All(s.moderation.LikeRings(ctx, status, at.ID(), at.Limit))
 		},
-		key:  (*models.LikeRing).Key,
-		show: each(newRingJSON),
+		Key:  (*models.LikeRing).Key,
+		Show: pages.Each(newRingJSON),
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"likewise/handlers/pages"
 	"likewise/models"
 )
 
@@ -59,14 +60,14 @@ func (s *Server) listSecurityEvents(c *fiber.Ctx) error {
 	}
 	name := fmt.Sprintf("security:%d:%d:%s:%s:%d:%d",
 		q.UserID, q.ActorID, q.Address, q.Kind, q.Since.UnixMilli(), q.Until.UnixMilli())
-	return replyList(s, c, listing[models.LoggedEvent, eventJSON]{
-		name: name,
-		read: func(ctx context.Context, at position) ([]models.LoggedEvent, *models.ListKey, error) {
-			q.After, q.Limit = at.after, at.limit
-			return all(s.accounts.SecurityLog(ctx, q))
+	return replyList(s, c, pages.Listing[models.LoggedEvent, eventJSON]{
+		Name: name,
+		Read: func(ctx context.Context, at pages.Position) ([]models.LoggedEvent, *models.ListKey, error) {
+			q.After, q.Limit = at.After, at.Limit
+			return pages.All(s.accounts.SecurityLog(ctx, q))
 		},
-		key:  (*models.LoggedEvent).Key,
-		show: each(newEventJSON),
+		Key:  (*models.LoggedEvent).Key,
+		Show: pages.Each(newEventJSON),
 	})
 }
 

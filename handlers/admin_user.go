@@ -8,6 +8,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"likewise/handlers/pages"
 	"likewise/models"
 )
 
@@ -103,14 +104,14 @@ func (s *Server) listAccounts(c *fiber.Ctx) error {
 			return err
 		}
 	}
-	return replyList(s, c, listing[models.Account, accountJSON]{
-		name: name,
-		read: func(ctx context.Context, at position) ([]models.Account, *models.ListKey, error) {
-			q.After, q.Limit = at.id(), at.limit
-			return all(s.accounts.Accounts(ctx, q))
+	return replyList(s, c, pages.Listing[models.Account, accountJSON]{
+		Name: name,
+		Read: func(ctx context.Context, at pages.Position) ([]models.Account, *models.ListKey, error) {
+			q.After, q.Limit = at.ID(), at.Limit
+			return pages.All(s.accounts.Accounts(ctx, q))
 		},
-		key:  func(a *models.Account) models.ListKey { return models.ListKey{ID: a.User.ID} },
-		show: each(s.newAccountJSON),
+		Key:  func(a *models.Account) models.ListKey { return models.ListKey{ID: a.User.ID} },
+		Show: pages.Each(s.newAccountJSON),
 	})
 }
 

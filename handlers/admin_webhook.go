@@ -10,6 +10,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"likewise/handlers/pages"
 	"likewise/models"
 )
 
@@ -85,13 +86,13 @@ func showDelivery(d *models.Delivery) deliveryJSON {
 const kindWebhook = "webhook"
 
 func (s *Server) listWebhooks(c *fiber.Ctx) error {
-	return replyList(s, c, listing[models.Webhook, webhookJSON]{
-		name: "webhooks",
-		read: func(ctx context.Context, at position) ([]models.Webhook, *models.ListKey, error) {
-			return all(s.webhooks.Webhooks(ctx, at.id(), at.limit))
+	return replyList(s, c, pages.Listing[models.Webhook, webhookJSON]{
+		Name: "webhooks",
+		Read: func(ctx context.Context, at pages.Position) ([]models.Webhook, *models.ListKey, error) {
+			return pages.All(s.webhooks.Webhooks(ctx, at.ID(), at.Limit))
 		},
-		key:  (*models.Webhook).Key,
-		show: each(showWebhook),
+		Key:  (*models.Webhook).Key,
+		Show: pages.Each(showWebhook),
 	})
 }
 
@@ -272,14 +273,14 @@ func (s *Server) listDeliveries(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return replyList(s, c, listing[models.Delivery, deliveryJSON]{
-		name: "deliveries:" + strconv.FormatInt(webhook.ID, 10) + ":" + state,
-		read: func(ctx context.Context, at position) ([]models.Delivery, *models.ListKey, error) {
+	return replyList(s, c, pages.Listing[models.Delivery, deliveryJSON]{
+		Name: "deliveries:" + strconv.FormatInt(webhook.ID, 10) + ":" + state,
+		Read: func(ctx context.Context, at pages.Position) ([]models.Delivery, *models.ListKey, error) {
 			number := models.DeliveryState(slices.Index(words, state)) // 0 for all
-			return all(s.webhooks.Deliveries(ctx, webhook.ID, number, at.id(), at.limit))
+			return pages.All(s.webhooks.Deliveries(ctx, webhook.ID, number, at.ID(), at.Limit))
 		},
-		key:  (*models.Delivery).Key,
-		show: each(showDelivery),
+		Key:  (*models.Delivery).Key,
+		Show: pages.Each(showDelivery),
 	})
 }
 

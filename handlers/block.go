@@ -5,6 +5,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"likewise/handlers/pages"
 	"likewise/models"
 )
 
@@ -32,8 +33,8 @@ func (s *Server) setBlock(blocked bool) fiber.Handler {
 }
 
 func (s *Server) listBlocks(c *fiber.Ctx) error {
-	read := func(ctx context.Context, at position) ([]models.ListedUser, *models.ListKey, error) {
-		return s.people.BlockedUsers(ctx, viewerID(c), at.after, at.limit)
+	read := func(ctx context.Context, at pages.Position) ([]models.ListedUser, *models.ListKey, error) {
+		return s.people.BlockedUsers(ctx, viewerID(c), at.After, at.Limit)
 	}
 	return s.replyUsers(c, "blocks", viewerID(c), read)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"likewise/handlers/pages"
 	"likewise/models"
 )
 
@@ -35,12 +36,12 @@ func (s *Server) keptPost(k *models.KeptPost) postItem { return s.summary(&k.Pos
 
 // listBookmarks lists the viewer's bookmarked posts, the latest bookmark first.
 func (s *Server) listBookmarks(c *fiber.Ctx) error {
-	return replyList(s, c, listing[models.KeptPost, postItem]{
-		name: ofUser("bookmarks", viewerID(c)),
-		read: func(ctx context.Context, at position) ([]models.KeptPost, *models.ListKey, error) {
-			return s.reader.BookmarkedPosts(ctx, viewerID(c), at.id(), at.limit)
+	return replyList(s, c, pages.Listing[models.KeptPost, postItem]{
+		Name: pages.OfUser("bookmarks", viewerID(c)),
+		Read: func(ctx context.Context, at pages.Position) ([]models.KeptPost, *models.ListKey, error) {
+			return s.reader.BookmarkedPosts(ctx, viewerID(c), at.ID(), at.Limit)
 		},
-		key:  keptKey,
-		show: each(s.keptPost),
+		Key:  keptKey,
+		Show: pages.Each(s.keptPost),
 	})
 }

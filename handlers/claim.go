@@ -9,6 +9,7 @@ import (
 	"github.com/sethvargo/go-retry"
 
 	"likewise/counters"
+	"likewise/handlers/pages"
 	"likewise/models"
 )
 
@@ -70,7 +71,7 @@ func (s *Server) createClaim(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := s.spendLike(c); err != nil {
+	if err := s.rates.Like(c.UserContext(), s.client(c)); err != nil {
 		return err
 	}
 	if err := s.mayLike(c, models.Target{Kind: models.KindDrop, ID: id}); err != nil {
@@ -121,7 +122,7 @@ func (s *Server) readClaim(c *fiber.Ctx) error {
 
 // returnClaim returns the viewer's claim to the stock. A claim that has ended stays as it is.
 func (s *Server) returnClaim(c *fiber.Ctx) error {
-	if err := s.spendLike(c); err != nil {
+	if err := s.rates.Like(c.UserContext(), s.client(c)); err != nil {
 		return err
 	}
 	claim, err := s.ownClaim(c)
@@ -167,13 +168,13 @@ const storedWithin = 3 * time.Second
 
 // listMyClaims lists the viewer's claims that MySQL holds, latest first.
 func (s *Server) listMyClaims(c *fiber.Ctx) error {
-	return replyList(s, c, listing[models.HeldClaim, heldClaimJSON]{
-		name: ofUser("claims", viewerID(c)),
-		read: func(ctx context.Context, at position) ([]models.HeldClaim, *models.ListKey, error) {
-			return all(s.stock.Claims(ctx, viewerID(c), at.id(), at.limit))
+	return replyList(s, c, pages.Listing[models.HeldClaim, heldClaimJSON]{
+		Name: pages.OfUser("claims", viewerID(c)),
+		Read: func(ctx context.Context, at pages.Position) ([]models.HeldClaim, *models.ListKey, error) {
+			return pages.All(s.stock.Claims(ctx, viewerID(c), at.ID(), at.Limit))
 		},
-		key: func(m *models.HeldClaim) models.ListKey { return models.ListKey{ID: m.ID} },
-		show: each(func(m *models.HeldClaim) heldClaimJSON {
+		Key: func(m *models.HeldClaim) models.ListKey { return models.ListKey{ID: m.ID} },
+		Show: pages.Each(func(m *models.HeldClaim) heldClaimJSON {
 			return heldClaimJSON{newClaimJSON(&m.Claim), m.DropTitle, m.PostID}
 		}),
 	})

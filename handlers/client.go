@@ -5,7 +5,9 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"likewise/handlers/admission"
 	"likewise/handlers/network"
+	"likewise/models"
 )
 
 // clientAddress returns the address that the request came from. It trusts X-Forwarded-For of the configured proxies
@@ -33,4 +35,13 @@ func (s *Server) clientKey(c *fiber.Ctx) string { return network.Key(s.clientAdd
 func (s *Server) overTLS(c *fiber.Ctx) bool {
 	return len(s.proxies) > 0 && c.Get(fiber.HeaderXForwardedProto) == "https" &&
 		s.proxies.Trust(network.AddressOf(c.Context().RemoteAddr()))
+}
+
+// client returns who is counted for the request. The account is known after authorize.
+func (s *Server) client(c *fiber.Ctx) admission.Client {
+	from := admission.Client{Address: s.clientKey(c), Answer: &c.Response().Header}
+	if session := viewer(c); session != nil {
+		from.Account, from.Since, from.Moderator = session.UserID, session.Since, session.Role >= models.RoleModerator
+	}
+	return from
 }

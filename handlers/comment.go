@@ -49,23 +49,23 @@ const (
 	commentRest  = len(repliesBegin+`[]`+repliesNext+`null}`) - len(`}`)
 )
 
-func (m *commentItem) appendTo(h *halves) error {
-	h.body = append(h.body, m.head[:len(m.head)-1]...)
-	h.text(repliesBegin + "[")
+func (m *commentItem) AppendTo(h *pages.Halves) error {
+	h.Body = append(h.Body, m.head[:len(m.head)-1]...)
+	h.Text(repliesBegin + "[")
 	for i, reply := range m.replies {
 		if i > 0 {
-			h.text(",")
+			h.Text(",")
 		}
-		if err := reply.appendTo(h); err != nil {
+		if err := reply.AppendTo(h); err != nil {
 			return err
 		}
 	}
-	h.text("]" + repliesNext)
-	if err := h.encode(m.next); err != nil {
+	h.Text("]" + repliesNext)
+	if err := h.Encode(m.next); err != nil {
 		return err
 	}
-	h.text("}")
-	h.endComment(m.row)
+	h.Text("}")
+	h.EndComment(m.row, longestCommentHalf)
 	return nil
 }
 
@@ -83,7 +83,7 @@ func (s *Server) commentTree(comments []models.Comment, sort models.CommentSort)
 		item    *commentItem
 	}
 	top := &commentItem{}
-	room := db.PageBytes - pageOverhead
+	room := db.PageBytes - pages.Overhead
 	for level := []parent{{&models.Comment{Replies: comments}, top}}; len(level) > 0; {
 		share := room
 		if slices.ContainsFunc(level, func(p parent) bool { return hasReplies(p.comment.Replies) }) {
@@ -141,7 +141,7 @@ func (s *Server) commentWithStatus(m *models.Comment, status string) (*commentIt
 		author := s.author(m.Author)
 		head.Author, head.Content, head.ContentHTML = &author, m.Content, html
 	}
-	encoded, err := encodeJSON(head)
+	encoded, err := pages.EncodeJSON(head)
 	return &commentItem{head: encoded, row: m, next: s.moreReplies(m, models.CommentsOld)}, err
 }
 
@@ -195,7 +195,7 @@ func (s *Server) commentsPosition(c *fiber.Ctx, name string) (models.CommentSort
 	return sort, after, nil
 }
 
-func (s *Server) replyComment(c *fiber.Ctx, status int, m *models.Comment, from source) error {
+func (s *Server) replyComment(c *fiber.Ctx, status int, m *models.Comment, from pages.Source) error {
 	shown, err := s.commentItem(m)
 	if err != nil {
 		return err
@@ -261,20 +261,21 @@ type commentList struct {
 // replyCommentList answers with a page of comments. If share is set, requests share it under a name, which must differ
 // from those of all other reads.
 func (s *Server) replyCommentList(c *fiber.Ctx, l commentList, shared string, share bool) error {
-	return s.replyShared(c, shared, share, func(ctx context.Context, viewer int64) (*halves, error) {
+	return s.replyShared(c, shared, share, func(ctx context.Context, viewer int64) (*pages.Halves, error) {
 		comments, rest, err := l.read(ctx, viewer)
 		if err != nil {
 			return nil, err
 		}
-		p := page[models.Comment]{name: l.name, rows: comments, limit: l.limit, rest: rest}
-		if p.limit == 0 {
-			p.limit = len(comments)
+		p := pages.Page[models.Comment]{Name: l.name, Rows: comments, Limit: l.limit, Rest: rest}
+		if p.Limit == 0 {
+			p.Limit = len(comments)
 		}
-		p.key = func(m *models.Comment) models.ListKey { return m.Key(l.sort) }
+		p.Key = func(m *models.Comment) models.ListKey { return m.Key(l.sort) }
 		//nolint:contextcheck // rendering needs no deadline: its cost is bounded
-		return encodePage(s, c, p, together(func(comments []models.Comment) ([]*commentItem, error) {
+		show := func(comments []models.Comment) ([]*commentItem, error) {
 			return s.commentTree(comments, l.replies)
-		}))
+		}
+		return pages.Encode(s.cursors, holder(ctx, c), p, pages.Together(show))
 	})
 }
 
@@ -302,10 +303,10 @@ func (s *Server) findComments(c *fiber.Ctx) error {
 		return err
 	}
 	s.charge(c, found.Examined)
-	out := page[models.FoundComment]{
-		name: name, rows: found.Comments, limit: n, key: found.Key, rest: found.Rest, complete: &found.Complete,
+	out := pages.Page[models.FoundComment]{
+		Name: name, Rows: found.Comments, Limit: n, Key: found.Key, Rest: found.Rest, Complete: &found.Complete,
 	}
-	return replyPage(s, c, out, tryEach(func(f *models.FoundComment) (item, error) {
+	return replyPage(s, c, out, pages.TryEach(func(f *models.FoundComment) (pages.Item, error) {
 		return s.titledComment(f.PostTitle, &f.Comment)
 	}))
 }
@@ -348,10 +349,10 @@ func (s *Server) writeComment(c *fiber.Ctx, postID int64, parentID *int64, text 
 	if err != nil {
 		return err
 	}
-	return s.replyCreatedComment(c, comment, justCreated)
+	return s.replyCreatedComment(c, comment, pages.JustCreated)
 }
 
-func (s *Server) replyCreatedComment(c *fiber.Ctx, comment *models.Comment, from source) error {
+func (s *Server) replyCreatedComment(c *fiber.Ctx, comment *models.Comment, from pages.Source) error {
 	if err := s.replyComment(c, http.StatusCreated, comment, from); err != nil {
 		return err
 	}
@@ -369,7 +370,7 @@ func (s *Server) readComment(c *fiber.Ctx) error {
 		return err
 	}
 	comment.Blocked = false // who asks for it by its own path wants to read it
-	return s.replyComment(c, http.StatusOK, comment, readByViewer)
+	return s.replyComment(c, http.StatusOK, comment, pages.ReadByViewer)
 }
 
 // ownComment returns the comment in the path, if the permission of the route allows the viewer to change it.
@@ -408,10 +409,7 @@ func (s *Server) editComment(c *fiber.Ctx) error {
 	if content != nil {
 		text.Content = *content
 	}
-	if err := text.Validate(); err != nil {
-		return err
-	}
-	if err := s.takeEdit(c, commentTarget(comment.ID)); err != nil {
+	if err := s.mayEdit(c, commentTarget(comment.ID), text); err != nil {
 		return err
 	}
 	text.Mentions = s.newMentions(comment.Content, text.Content)
@@ -419,7 +417,7 @@ func (s *Server) editComment(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return s.replyComment(c, http.StatusOK, comment, readByViewer)
+	return s.replyComment(c, http.StatusOK, comment, pages.ReadByViewer)
 }
 
 func (s *Server) deleteComment(c *fiber.Ctx) error {

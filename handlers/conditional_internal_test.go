@@ -12,8 +12,7 @@ import (
 	"likewise/handlers/pages"
 )
 
-// BenchmarkCompress compresses a page of at most 100 posts of a real forum.
-// realPage returns the JSON of a page of real posts.
+// realPage returns the JSON of a page of at most 100 posts of a real forum.
 func realPage(b testing.TB) []byte {
 	b.Helper()
 	text, err := os.ReadFile("../cmd/likewise/stackexchange/testdata/quantumcomputing.stackexchange/Posts.xml")
@@ -76,26 +75,6 @@ func BenchmarkCompress(b *testing.B) {
 				b.ReportMetric(float64(len(body)), "B-before")
 				b.ReportMetric(float64(len(out)), "B-after")
 			})
-		}
-	}
-}
-
-func TestNegotiate_takesTheCodingThatWeighsMost(t *testing.T) {
-	t.Parallel()
-	for accept, want := range map[string]string{
-		"": pages.Identity, "identity": pages.Identity, "deflate, zstd": pages.Identity, "gzip;q=0": pages.Identity,
-		"*;q=0": pages.Identity,
-		",;,":   pages.Identity, "gzipped": pages.Identity,
-		"gzip": "gzip", "br": "br", "gzip, deflate, br, zstd": "br", "gzip,br": "br", "GZIP ; Q=0.5": "gzip",
-		"x-gzip":               "gzip",
-		"br;q=1.0, gzip;q=0.8": "br", "br;q=0.8, gzip;q=1.0": "gzip", "gzip;q=0.8,br;q=0": "gzip",
-		"gzip;q=0.001": "gzip",
-		"*":            "br", "*, br;q=0": "gzip", "*;q=0.5, gzip": "gzip", "gzip;q=0, *": "br",
-		"identity;q=1, gzip;q=0.5": pages.Identity, "identity;q=0.5, gzip;q=1": "gzip", "identity;q=0": pages.Identity,
-		"gzip;q=2": pages.Identity, "gzip;q=-1": pages.Identity, "gzip;q=NaN": pages.Identity, "gzip;q=x, br": "br",
-	} {
-		if got := pages.Negotiate(accept); got != want {
-			t.Errorf("%q: %s, want %s", accept, got, want)
 		}
 	}
 }

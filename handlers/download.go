@@ -20,10 +20,12 @@ const exportTimeout = 10 * time.Second
 // the database. If a piece cannot be read, the answer ends without its terminator, so that the client sees it is
 // incomplete.
 type download struct {
-	next  func(ctx context.Context, piece *bytes.Buffer) (ended bool, err error)
-	size  int       // in bytes; -1: unknown
-	ends  time.Time // the deadline of the whole body; the zero time: none
-	leave func()    // called once, at the end; may be nil
+	kind    string // of the content
+	name    string // of the file
+	next    func(ctx context.Context, piece *bytes.Buffer) (ended bool, err error)
+	size    int       // in bytes; -1: unknown
+	ends    time.Time // the deadline of the whole body; the zero time: none
+	account int64     // whose archive it is; 0: not of an account
 
 	conn    net.Conn
 	piece   bytes.Buffer
@@ -32,10 +34,10 @@ type download struct {
 	closed  sync.Once
 }
 
-// send answers with a download. It returns CodeUnavailable if too many exports are in progress. It reads the first
+// send answers with a download. It returns the error of admission.Downloads.Enter. It reads the first
 // piece itself, while an error can still be answered.
 func (s *Server) send(c *fiber.Ctx, d *download) error {
-	if err := s.downloads.Enter(); err != nil {
+	if err := s.downloads.Enter(d.account); err != nil {
 		d.Close()
 		return err
 	}
@@ -44,6 +46,8 @@ func (s *Server) send(c *fiber.Ctx, d *download) error {
 		d.Close()
 		return err
 	}
+	c.Set(fiber.HeaderContentType, d.kind)
+	c.Set(fiber.HeaderContentDisposition, `attachment; filename="`+d.name+`"`)
 	c.Context().SetBodyStream(d, d.size)
 	return nil
 }
@@ -52,10 +56,7 @@ func (s *Server) send(c *fiber.Ctx, d *download) error {
 func (d *download) Close() error {
 	d.closed.Do(func() {
 		if d.entered != nil {
-			d.entered.Leave()
-		}
-		if d.leave != nil {
-			d.leave()
+			d.entered.Leave(d.account)
 		}
 	})
 	return nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"likewise/handlers/pages"
 	"likewise/models"
 )
 
@@ -46,13 +47,13 @@ func draftKey(c *fiber.Ctx) (string, error) {
 
 // listDrafts lists the viewer's drafts, the latest created first.
 func (s *Server) listDrafts(c *fiber.Ctx) error {
-	return replyList(s, c, listing[models.Draft, draftJSON]{
-		name: ofUser("drafts", viewerID(c)),
-		read: func(ctx context.Context, at position) ([]models.Draft, *models.ListKey, error) {
-			return all(s.reader.Drafts(ctx, viewerID(c), at.id(), at.limit))
+	return replyList(s, c, pages.Listing[models.Draft, draftJSON]{
+		Name: pages.OfUser("drafts", viewerID(c)),
+		Read: func(ctx context.Context, at pages.Position) ([]models.Draft, *models.ListKey, error) {
+			return pages.All(s.reader.Drafts(ctx, viewerID(c), at.ID(), at.Limit))
 		},
-		key:  func(d *models.Draft) models.ListKey { return models.ListKey{ID: d.ID} },
-		show: each(newDraftJSON),
+		Key:  func(d *models.Draft) models.ListKey { return models.ListKey{ID: d.ID} },
+		Show: pages.Each(newDraftJSON),
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/counters"
+	"likewise/handlers/pages"
 	"likewise/models"
 )
 
@@ -89,13 +90,13 @@ func (s *Server) listDrops(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return replyList(s, c, listing[models.Drop, dropJSON]{
-		name: "drops:post=" + strconv.FormatInt(postID, 10),
-		read: func(ctx context.Context, at position) ([]models.Drop, *models.ListKey, error) {
-			return all(s.stock.DropsOfPost(ctx, postID, at.id(), at.limit))
+	return replyList(s, c, pages.Listing[models.Drop, dropJSON]{
+		Name: "drops:post=" + strconv.FormatInt(postID, 10),
+		Read: func(ctx context.Context, at pages.Position) ([]models.Drop, *models.ListKey, error) {
+			return pages.All(s.stock.DropsOfPost(ctx, postID, at.ID(), at.Limit))
 		},
-		key:  func(d *models.Drop) models.ListKey { return models.ListKey{ID: d.ID} },
-		show: together(func(drops []models.Drop) ([]dropJSON, error) { return s.dropsJSON(c, drops) }),
+		Key:  func(d *models.Drop) models.ListKey { return models.ListKey{ID: d.ID} },
+		Show: pages.Together(func(drops []models.Drop) ([]dropJSON, error) { return s.dropsJSON(c, drops) }),
 	})
 }
 

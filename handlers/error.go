@@ -10,6 +10,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"likewise/handlers/admission"
 	"likewise/models"
 )
 
@@ -155,7 +156,7 @@ func writeProblem(c *fiber.Ctx, err error) {
 		c.Set(fiber.HeaderRetryAfter, "1")
 	}
 	if e, ok := errors.AsType[*models.Error](err); ok && e.RetryAfter > 0 {
-		c.Set(fiber.HeaderRetryAfter, strconv.FormatInt(seconds(e.RetryAfter), 10))
+		c.Set(fiber.HeaderRetryAfter, strconv.FormatInt(admission.Seconds(e.RetryAfter), 10))
 	}
 	if p.Version != nil {
 		c.Set(fiber.HeaderETag, etag(*p.Version))

@@ -48,7 +48,7 @@ func ProblemStatuses() map[models.Code]int {
 func (s *Server) Hashes() int64 { return s.passwords.Hashed() }
 
 // SharedBytes returns what the cache of shared reads counts against its bound.
-func (s *Server) SharedBytes() uint64 { return s.shared.cache.WeightedSize() }
+func (s *Server) SharedBytes() uint64 { return s.shared.Bytes() }
 
 // FillExpensiveShare takes every place for expensive requests of users, until release.
 func (s *Server) FillExpensiveShare() (release func()) {

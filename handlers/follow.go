@@ -6,6 +6,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"likewise/handlers/pages"
 	"likewise/models"
 )
 
@@ -55,8 +56,8 @@ func (s *Server) listFollowers(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	read := func(ctx context.Context, at position) ([]models.ListedUser, *models.ListKey, error) {
-		return s.people.Followers(ctx, viewerID(c), id, at.after, at.limit)
+	read := func(ctx context.Context, at pages.Position) ([]models.ListedUser, *models.ListKey, error) {
+		return s.people.Followers(ctx, viewerID(c), id, at.After, at.Limit)
 	}
 	return s.replyUsers(c, "followers", id, read)
 }
@@ -66,33 +67,35 @@ func (s *Server) listFollowing(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	read := func(ctx context.Context, at position) ([]models.ListedUser, *models.ListKey, error) {
-		return s.people.Following(ctx, viewerID(c), id, at.after, at.limit)
+	read := func(ctx context.Context, at pages.Position) ([]models.ListedUser, *models.ListKey, error) {
+		return s.people.Following(ctx, viewerID(c), id, at.After, at.Limit)
 	}
 	return s.replyUsers(c, "following", id, read)
 }
 
 // usersReader is the read of a listing of users.
-type usersReader = func(ctx context.Context, at position) ([]models.ListedUser, *models.ListKey, error)
+type usersReader = func(ctx context.Context, at pages.Position) ([]models.ListedUser, *models.ListKey, error)
 
 // replyUsers answers with a page of one of a user's lists of users.
 func (s *Server) replyUsers(c *fiber.Ctx, name string, userID int64, read usersReader) error {
-	return replyList(s, c, listing[models.ListedUser, listedUserJSON]{
-		name: ofUser(name, userID),
-		read: read,
-		key:  (*models.ListedUser).Key,
-		show: each(func(u *models.ListedUser) listedUserJSON { return listedUserJSON{s.author(u.Author), u.Since} }),
+	return replyList(s, c, pages.Listing[models.ListedUser, listedUserJSON]{
+		Name: pages.OfUser(name, userID),
+		Read: read,
+		Key:  (*models.ListedUser).Key,
+		Show: pages.Each(func(u *models.ListedUser) listedUserJSON {
+			return listedUserJSON{s.author(u.Author), u.Since}
+		}),
 	})
 }
 
 // readFeed lists the posts of the users whom the viewer follows, latest first.
 func (s *Server) readFeed(c *fiber.Ctx) error {
-	return replyList(s, c, listing[models.Post, postItem]{
-		name: ofUser("feed", viewerID(c)),
-		read: func(ctx context.Context, at position) ([]models.Post, *models.ListKey, error) {
-			return all(s.reader.Feed(ctx, viewerID(c), at.after, at.limit))
+	return replyList(s, c, pages.Listing[models.Post, postItem]{
+		Name: pages.OfUser("feed", viewerID(c)),
+		Read: func(ctx context.Context, at pages.Position) ([]models.Post, *models.ListKey, error) {
+			return pages.All(s.reader.Feed(ctx, viewerID(c), at.After, at.Limit))
 		},
-		key:  func(p *models.Post) models.ListKey { return p.Key(models.PostsNew) },
-		show: each(s.summary),
+		Key:  func(p *models.Post) models.ListKey { return p.Key(models.PostsNew) },
+		Show: pages.Each(s.summary),
 	})
 }

@@ -6,14 +6,15 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"likewise/handlers/pages"
 	"likewise/models"
 )
 
 // titledComment returns a comment in the list of a user's comments, or in the result of a search, with the title of its
 // post.
-func (s *Server) titledComment(title string, m *models.Comment) (item, error) {
+func (s *Server) titledComment(title string, m *models.Comment) (pages.Item, error) {
 	shown, err := s.commentItem(m)
-	return containing{postTitleJSON{title}, "comment", shown}, err
+	return pages.Containing{Others: postTitleJSON{title}, Name: "comment", Item: shown}, err
 }
 
 type postTitleJSON struct {
@@ -25,13 +26,13 @@ func (s *Server) listUserComments(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return replyList(s, c, listing[models.UserComment, item]{
-		name: ofUser("comments", id),
-		read: func(ctx context.Context, at position) ([]models.UserComment, *models.ListKey, error) {
-			return s.reader.CommentsByUser(ctx, viewerID(c), id, at.after, at.limit)
+	return replyList(s, c, pages.Listing[models.UserComment, pages.Item]{
+		Name: pages.OfUser("comments", id),
+		Read: func(ctx context.Context, at pages.Position) ([]models.UserComment, *models.ListKey, error) {
+			return s.reader.CommentsByUser(ctx, viewerID(c), id, at.After, at.Limit)
 		},
-		key: func(w *models.UserComment) models.ListKey { return w.Comment.Key(models.CommentsNew) },
-		show: tryEach(func(w *models.UserComment) (item, error) {
+		Key: func(w *models.UserComment) models.ListKey { return w.Comment.Key(models.CommentsNew) },
+		Show: pages.TryEach(func(w *models.UserComment) (pages.Item, error) {
 			return s.titledComment(w.PostTitle, &w.Comment)
 		}),
 	})
@@ -65,28 +66,30 @@ func (s *Server) replyLikesOf(c *fiber.Ctx, userID int64) error {
 	if err != nil {
 		return err
 	}
-	name := ofUser("likes:"+string(kind), userID)
+	name := pages.OfUser("likes:"+string(kind), userID)
 	if kind == models.KindComment {
-		return replyList(s, c, listing[models.Liked[models.Comment], item]{
-			name: name,
-			read: func(ctx context.Context, at position) ([]models.Liked[models.Comment], *models.ListKey, error) {
-				return s.reader.LikedComments(ctx, viewerID(c), userID, at.id(), at.limit)
+		return replyList(s, c, pages.Listing[models.Liked[models.Comment], pages.Item]{
+			Name: name,
+			Read: func(
+				ctx context.Context, at pages.Position,
+			) ([]models.Liked[models.Comment], *models.ListKey, error) {
+				return s.reader.LikedComments(ctx, viewerID(c), userID, at.ID(), at.Limit)
 			},
-			key: (*models.Liked[models.Comment]).Key,
-			show: tryEach(func(l *models.Liked[models.Comment]) (item, error) {
+			Key: (*models.Liked[models.Comment]).Key,
+			Show: pages.TryEach(func(l *models.Liked[models.Comment]) (pages.Item, error) {
 				m, err := s.commentItem(&l.Item)
-				return containing{likedCommentJSON{LikedAt: l.LikedAt}, "comment", m}, err
+				return pages.Containing{Others: likedCommentJSON{LikedAt: l.LikedAt}, Name: "comment", Item: m}, err
 			}),
 		})
 	}
-	return replyList(s, c, listing[models.Liked[models.Post], item]{
-		name: name,
-		read: func(ctx context.Context, at position) ([]models.Liked[models.Post], *models.ListKey, error) {
-			return s.reader.LikedPosts(ctx, viewerID(c), userID, at.id(), at.limit)
+	return replyList(s, c, pages.Listing[models.Liked[models.Post], pages.Item]{
+		Name: name,
+		Read: func(ctx context.Context, at pages.Position) ([]models.Liked[models.Post], *models.ListKey, error) {
+			return s.reader.LikedPosts(ctx, viewerID(c), userID, at.ID(), at.Limit)
 		},
-		key: (*models.Liked[models.Post]).Key,
-		show: each(func(l *models.Liked[models.Post]) item {
-			return containing{likedPostJSON{LikedAt: l.LikedAt}, "post", s.summary(&l.Item)}
+		Key: (*models.Liked[models.Post]).Key,
+		Show: pages.Each(func(l *models.Liked[models.Post]) pages.Item {
+			return pages.Containing{Others: likedPostJSON{LikedAt: l.LikedAt}, Name: "post", Item: s.summary(&l.Item)}
 		}),
 	})
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"likewise/handlers/pages"
 	"likewise/models"
 	"likewise/models/db"
 	"likewise/models/likes"
@@ -244,7 +245,7 @@ func (s *Server) repeatPost(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return s.replyCreatedPost(c, post, readByViewer)
+	return s.replyCreatedPost(c, post, pages.ReadByViewer)
 }
 
 func (s *Server) repeatComment(c *fiber.Ctx) error {
@@ -252,7 +253,7 @@ func (s *Server) repeatComment(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return s.replyCreatedComment(c, comment, readByViewer)
+	return s.replyCreatedComment(c, comment, pages.ReadByViewer)
 }
 
 func (s *Server) repeatReport(c *fiber.Ctx) error {

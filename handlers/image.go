@@ -23,9 +23,6 @@ import (
 	"likewise/models"
 )
 
-// decodingUnit is the time of decoding that counts as one against decodingQuota.
-const decodingUnit = 100 * time.Millisecond
-
 // imageField is the name of the part of a body that has the file.
 const imageField = "file"
 
@@ -69,7 +66,7 @@ func (s *Server) uploadImage(c *fiber.Ctx) error {
 	if s.images == nil {
 		return models.Errorf(models.CodeForbidden, "This site takes no images.")
 	}
-	if err := s.mayDecode(c); err != nil {
+	if err := s.rates.MayDecode(c.UserContext(), s.client(c)); err != nil {
 		return err
 	}
 	up := &admission.Upload{User: viewerID(c), From: s.clientKey(c), Conn: c.Context().Conn(), Began: time.Now()}
@@ -180,7 +177,7 @@ func (s *Server) makeImage(ctx context.Context, c *fiber.Ctx, file []byte) (*ima
 	}
 	defer done()
 	began, charging := time.Now(), context.WithoutCancel(ctx)
-	defer func() { s.chargeDecoding(charging, c, int((time.Since(began)+decodingUnit-1)/decodingUnit)) }()
+	defer func() { s.rates.ChargeDecoding(charging, s.client(c), time.Since(began)) }()
 	ctx, end := context.WithTimeout(ctx, admission.DecodeLimit)
 	defer end()
 	return s.imageMaker(ctx, imageField, file)
@@ -269,7 +266,7 @@ func (s *Server) readImage(thumbnail bool) fiber.Handler {
 			c.Set(fiber.HeaderContentRange, fmt.Sprintf("bytes %d-%d/%d", part.from, part.from+part.size-1, size))
 		}
 		if c.Method() != fiber.MethodHead {
-			s.chargeBytes(c, part.size)
+			s.rates.ChargeBytes(s.client(c), part.size)
 		}
 		c.Context().SetBodyStream(admission.NewSending(c.Context().Conn(), body, part.size), int(part.size))
 		return nil
@@ -334,13 +331,13 @@ func (s *Server) deleteImage(c *fiber.Ctx) error {
 func (s *Server) listMyImages(c *fiber.Ctx) error { return s.replyImages(c, viewerID(c)) }
 
 func (s *Server) replyImages(c *fiber.Ctx, userID int64) error {
-	return replyList(s, c, listing[models.Image, imageJSON]{
-		name: ofUser("images", userID),
-		read: func(ctx context.Context, at position) ([]models.Image, *models.ListKey, error) {
-			return all(s.media.Images(ctx, userID, at.id(), at.limit))
+	return replyList(s, c, pages.Listing[models.Image, imageJSON]{
+		Name: pages.OfUser("images", userID),
+		Read: func(ctx context.Context, at pages.Position) ([]models.Image, *models.ListKey, error) {
+			return pages.All(s.media.Images(ctx, userID, at.ID(), at.Limit))
 		},
-		key:  (*models.Image).Key,
-		show: each(newImageJSON),
+		Key:  (*models.Image).Key,
+		Show: pages.Each(newImageJSON),
 	})
 }
 

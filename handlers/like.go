@@ -9,6 +9,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"likewise/handlers/pages"
 	"likewise/models"
 )
 
@@ -26,7 +27,7 @@ func (s *Server) setLike(kind models.TargetKind, liked bool) fiber.Handler {
 			return err
 		}
 		target := models.Target{Kind: kind, ID: id}
-		if err := s.spendLike(c); err != nil {
+		if err := s.rates.Like(c.UserContext(), s.client(c)); err != nil {
 			return err
 		}
 		if liked {
@@ -118,13 +119,13 @@ func (s *Server) listLikers(kind models.TargetKind) fiber.Handler {
 		if err != nil {
 			return err
 		}
-		return replyList(s, c, listing[models.Liker, likerJSON]{
-			name: "likers:" + string(kind) + "=" + strconv.FormatInt(id, 10),
-			read: func(ctx context.Context, at position) ([]models.Liker, *models.ListKey, error) {
-				return s.likes.Likers(ctx, viewerID(c), models.Target{Kind: kind, ID: id}, at.id(), at.limit)
+		return replyList(s, c, pages.Listing[models.Liker, likerJSON]{
+			Name: "likers:" + string(kind) + "=" + strconv.FormatInt(id, 10),
+			Read: func(ctx context.Context, at pages.Position) ([]models.Liker, *models.ListKey, error) {
+				return s.likes.Likers(ctx, viewerID(c), models.Target{Kind: kind, ID: id}, at.ID(), at.Limit)
 			},
-			key:  func(l *models.Liker) models.ListKey { return models.ListKey{ID: l.RowID} },
-			show: each(func(l *models.Liker) likerJSON { return likerJSON{s.author(l.Author), l.CreatedAt} }),
+			Key:  func(l *models.Liker) models.ListKey { return models.ListKey{ID: l.RowID} },
+			Show: pages.Each(func(l *models.Liker) likerJSON { return likerJSON{s.author(l.Author), l.CreatedAt} }),
 		})
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/http"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -27,7 +26,7 @@ import (
 //	cors.mark          CORS headers of every answer
 //	checkHost          refuses names of hosts that may be forged                (on a developer's machine)
 //	recover            a panic becomes an error
-//	countRequest       refuses an address over requestQuota                     (not with limitNone)
+//	countRequest       refuses an address over its requests                    (not with limitNone)
 //	admit              refuses a request that the server is too busy for        (not with limitNone)
 //	cors.preflight     answers preflight requests                               (not with limitNone)
 //	represent          entity tag, 304 and compression                          (under /v1)
@@ -56,7 +55,7 @@ func (s *Server) use(table []route) {
 // add registers one row.
 func (s *Server) add(row route) {
 	handlers := []fiber.Handler{s.authorize(row)}
-	if s.shared.edition != nil && row.changesReads() {
+	if !s.shared.Off() && row.changesReads() {
 		handlers = append(handlers, s.advance)
 	}
 	if row.repeat != nil {
@@ -232,10 +231,8 @@ func (s *Server) secure(c *fiber.Ctx) {
 
 // countRequest counts every request against its address, before any other work.
 func (s *Server) countRequest(c *fiber.Ctx) error {
-	if s.limits.Limiter != nil {
-		if err := s.takeRequests(c, 0, 1); err != nil {
-			return err
-		}
+	if err := s.rates.Request(s.client(c)); err != nil {
+		return err
 	}
 	return c.Next()
 }
@@ -272,68 +269,23 @@ func (s *Server) admit(c *fiber.Ctx) error {
 	return nil
 }
 
-// hold counts n more bytes of the answer to c, as admission.Answer.Hold.
-func hold(c *fiber.Ctx, n int) error {
-	if a, ok := c.Locals(answerKey).(*admission.Answer); ok {
-		return a.Hold(c.UserContext(), n)
+// holder returns a function that counts further bytes of the answer to c, as admission.Answer.Hold.
+func holder(ctx context.Context, c *fiber.Ctx) func(n int) error {
+	a, ok := c.Locals(answerKey).(*admission.Answer)
+	if !ok {
+		return func(int) error { return nil }
 	}
-	return nil
+	return func(n int) error { return a.Hold(ctx, n) }
 }
 
-// represent sets the entity tag of successful answers, answers 304 to a client that holds the answer already, and
-// compresses answers to GET. Other answers are not compressed: some hold a secret beside the client's own input, and
-// the length of the compressed answer would leak it (BREACH). Streams pass unchanged.
+// represent represents the answer as pages.Represent does. Streams pass unchanged.
 func (s *Server) represent(c *fiber.Ctx) error {
 	if err := c.Next(); err != nil {
 		return err
 	}
-	status, reads := c.Response().StatusCode(), c.Method() == fiber.MethodGet || c.Method() == fiber.MethodHead
-	given := c.Response().Header.Peek(fiber.HeaderETag)
-	streams := string(c.Response().Header.ContentType()) == mimeEventStream || c.Response().IsBodyStream()
-	if status < 200 || status >= 300 || streams || !reads && len(given) == 0 {
-		return nil
-	}
-	shared, _ := c.Locals(encodedKey).(*pages.Encoded) // nil if the body is of this request alone
-	var hash string
-	if shared != nil {
-		hash = shared.Hash
-	} else {
-		hash = pages.HashOf(c.Response().Body())
-	}
-	tag := pages.HashedTag(given, hash)
-	c.Set(fiber.HeaderETag, tag)
-	if !reads {
-		return nil
-	}
-	if string(c.Response().Header.Peek(fiber.HeaderCacheControl)) == pages.Uncached {
-		c.Set(fiber.HeaderCacheControl, "private, no-cache") // may be stored, and is revalidated each time
-		c.Vary(fiber.HeaderAuthorization)
-	}
-	c.Vary(fiber.HeaderAcceptEncoding)
-	if header := c.Get(fiber.HeaderIfNoneMatch); header != "" && status == http.StatusOK {
-		if known := pages.IfNoneMatch(header, tag); known != "" {
-			c.Set(fiber.HeaderETag, known)
-			c.Response().ResetBody()
-			c.Status(http.StatusNotModified)
-			return nil
-		}
-	}
-	if len(c.Response().Body()) < pages.CompressFrom {
-		return nil
-	}
-	coding := pages.AcceptedCoding(c)
-	if coding == pages.Identity {
-		return nil
-	}
-	if shared != nil {
-		c.Response().SetBodyRaw(shared.In(coding))
-		c.Set(fiber.HeaderContentEncoding, coding)
-	} else {
-		c.Request().Header.Set(fiber.HeaderAcceptEncoding, coding) // fasthttp would not understand the client's
-		pages.Compress(c.Context())
-	}
-	if len(c.Response().Header.ContentEncoding()) > 0 { // empty if compressing would not shrink the body
-		c.Set(fiber.HeaderETag, pages.WithCoding(tag, coding))
+	if string(c.Response().Header.ContentType()) != mimeEventStream && !c.Response().IsBodyStream() {
+		shared, _ := c.Locals(encodedKey).(*pages.Encoded) // nil if the body is of this request alone
+		pages.Represent(c, shared)
 	}
 	return nil
 }

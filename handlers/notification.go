@@ -6,6 +6,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"likewise/handlers/pages"
 	"likewise/models"
 )
 
@@ -81,13 +82,13 @@ func (s *Server) listNotifications(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return replyList(s, c, listing[models.Notification, notificationJSON]{
-		name: ofUser("notifications:unread="+unread, viewerID(c)),
-		read: func(ctx context.Context, at position) ([]models.Notification, *models.ListKey, error) {
-			return s.people.Notifications(ctx, viewerID(c), unread == "true", at.id(), at.limit)
+	return replyList(s, c, pages.Listing[models.Notification, notificationJSON]{
+		Name: pages.OfUser("notifications:unread="+unread, viewerID(c)),
+		Read: func(ctx context.Context, at pages.Position) ([]models.Notification, *models.ListKey, error) {
+			return s.people.Notifications(ctx, viewerID(c), unread == "true", at.ID(), at.Limit)
 		},
-		key:  (*models.Notification).Key,
-		show: each(s.newNotificationJSON),
+		Key:  (*models.Notification).Key,
+		Show: pages.Each(s.newNotificationJSON),
 	})
 }
 

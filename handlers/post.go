@@ -12,6 +12,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"likewise/handlers/pages"
 	"likewise/models"
 	"likewise/models/content"
 	"likewise/models/db"
@@ -65,11 +66,11 @@ type postItem struct {
 	row   *models.Post
 }
 
-func (p postItem) appendTo(h *halves) error {
-	if err := h.open(p.first); err != nil {
+func (p postItem) AppendTo(h *pages.Halves) error {
+	if err := h.Open(p.first); err != nil {
 		return err
 	}
-	h.endPost(p.row)
+	h.EndPost(p.row, longestPostHalf)
 	return nil
 }
 
@@ -92,7 +93,7 @@ func (s *Server) postHead(p *models.Post) postHead {
 	}
 }
 
-func (s *Server) replyPost(c *fiber.Ctx, status int, p *models.Post, from source) error {
+func (s *Server) replyPost(c *fiber.Ctx, status int, p *models.Post, from pages.Source) error {
 	whole, err := s.wholePost(p)
 	if err != nil {
 		return err
@@ -250,13 +251,13 @@ func (s *Server) listPosts(c *fiber.Ctx) error {
 		return err
 	}
 	name := fmt.Sprintf("%s since=%d limit=%d", l.name, l.since, l.limit)
-	return s.replyShared(c, name, l.shared, func(ctx context.Context, viewer int64) (*halves, error) {
+	return s.replyShared(c, name, l.shared, func(ctx context.Context, viewer int64) (*pages.Halves, error) {
 		return s.readPosts(ctx, c, l, viewer)
 	})
 }
 
 // readPosts returns a page of a list of posts, with the pinned posts that it shows apart.
-func (s *Server) readPosts(ctx context.Context, c *fiber.Ctx, l postList, viewer int64) (*halves, error) {
+func (s *Server) readPosts(ctx context.Context, c *fiber.Ctx, l postList, viewer int64) (*pages.Halves, error) {
 	l.ViewerID = viewer
 	var pinned []models.Post
 	if l.once {
@@ -272,27 +273,27 @@ func (s *Server) readPosts(ctx context.Context, c *fiber.Ctx, l postList, viewer
 	if err != nil {
 		return nil, err
 	}
-	p := page[models.Post]{
-		name: l.name, since: l.since, rows: found.Posts, limit: l.limit, key: found.Key, rest: found.Rest,
+	p := pages.Page[models.Post]{
+		Name: l.name, Since: l.since, Rows: found.Posts, Limit: l.limit, Key: found.Key, Rest: found.Rest,
 	}
 	if len(l.Terms) > 0 {
-		p.complete = &found.Complete
+		p.Complete = &found.Complete
 	}
 	if found.Total != nil {
-		p.more = append(p.more, member{"total_count", *found.Total})
+		p.More = append(p.More, pages.Member{Name: "total_count", Value: *found.Total})
 	}
 	if l.once {
-		apart := items{}
+		apart := pages.Items{}
 		for i := range pinned[:min(len(pinned), pinnedOn(l.After))] {
 			apart = append(apart, s.summary(&pinned[i]))
 		}
-		p.more = append(p.more, member{"pinned", apart})
+		p.More = append(p.More, pages.Member{Name: "pinned", Value: apart})
 	}
-	h, err := encodePage(s, c, p, each(s.summary))
+	h, err := pages.Encode(s.cursors, holder(ctx, c), p, pages.Each(s.summary))
 	if err != nil {
 		return nil, err
 	}
-	h.examined = found.Examined
+	h.Examined = found.Examined
 	return h, nil
 }
 
@@ -311,7 +312,7 @@ func (s *Server) createPost(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return s.replyCreatedPost(c, post, justCreated)
+	return s.replyCreatedPost(c, post, pages.JustCreated)
 }
 
 // newMentions returns the names that an edit adds to those that a text mentions.
@@ -320,7 +321,7 @@ func (s *Server) newMentions(before, after string) []string {
 	return slices.DeleteFunc(s.markdown.Mentions(after), func(name string) bool { return slices.Contains(known, name) })
 }
 
-func (s *Server) replyCreatedPost(c *fiber.Ctx, post *models.Post, from source) error {
+func (s *Server) replyCreatedPost(c *fiber.Ctx, post *models.Post, from pages.Source) error {
 	if err := s.replyPost(c, http.StatusCreated, post, from); err != nil {
 		return err
 	}
@@ -341,13 +342,13 @@ func (s *Server) readPost(c *fiber.Ctx) error {
 }
 
 // sharedPost returns a post as PostByID does, and how it was read. Blocks hide no post that is asked for.
-func (s *Server) sharedPost(c *fiber.Ctx, id int64) (*models.Post, source, error) {
+func (s *Server) sharedPost(c *fiber.Ctx, id int64) (*models.Post, pages.Source, error) {
 	if _, ok := s.edition(c); !ok {
 		post, err := s.content.PostByID(c.UserContext(), viewerID(c), id)
-		return post, readByViewer, err
+		return post, pages.ReadByViewer, err
 	}
 	post, err := readShared(c, s, fmt.Sprintf("post:%d", id), func(ctx context.Context) (*models.Post, error) {
-		post, err := readTogether(ctx, s, &s.shared.posts, id, s.content.PostsByID)
+		post, err := pages.Gather(ctx, &s.postReads, s.timeout/2, id, s.content.PostsByID)
 		if err != nil {
 			return nil, err
 		}
@@ -356,7 +357,7 @@ func (s *Server) sharedPost(c *fiber.Ctx, id int64) (*models.Post, source, error
 		}
 		return post, db.Hold(ctx, len(post.Content))
 	})
-	return post, readByAnyone, err
+	return post, pages.ReadByAnyone, err
 }
 
 // bookmarked returns which of these posts the viewer has bookmarked.
@@ -412,10 +413,7 @@ func (s *Server) editPost(c *fiber.Ctx) error {
 	if tags != nil {
 		text.Tags = models.NormalTags(*tags)
 	}
-	if err := text.Validate(); err != nil {
-		return err
-	}
-	if err := s.takeEdit(c, postTarget(post.ID)); err != nil {
+	if err := s.mayEdit(c, postTarget(post.ID), text); err != nil {
 		return err
 	}
 	text.Mentions = s.newMentions(post.Content, text.Content)
@@ -423,7 +421,15 @@ func (s *Server) editPost(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return s.replyPost(c, http.StatusOK, post, readByViewer)
+	return s.replyPost(c, http.StatusOK, post, pages.ReadByViewer)
+}
+
+// mayEdit validates the text of an edit, and counts the edit.
+func (s *Server) mayEdit(c *fiber.Ctx, target models.Target, text interface{ Validate() error }) error {
+	if err := text.Validate(); err != nil {
+		return err
+	}
+	return s.rates.TakeEdit(c.UserContext(), s.client(c), target)
 }
 
 func (s *Server) deletePost(c *fiber.Ctx) error {
@@ -447,5 +453,5 @@ func (s *Server) restorePost(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return s.replyPost(c, http.StatusOK, post, readByViewer)
+	return s.replyPost(c, http.StatusOK, post, pages.ReadByViewer)
 }

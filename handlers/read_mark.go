@@ -6,6 +6,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"likewise/handlers/pages"
 	"likewise/models"
 )
 
@@ -84,14 +85,14 @@ func (s *Server) markRead(c *fiber.Ctx) error {
 // the counting of unread comments examines is charged.
 func (s *Server) listUnread(c *fiber.Ctx) error {
 	examined := 0
-	err := replyList(s, c, listing[models.Post, postItem]{
-		name: ofUser("unread", viewerID(c)),
-		read: func(ctx context.Context, at position) (list []models.Post, rest *models.ListKey, err error) {
-			list, rest, examined, err = s.reader.UnreadPosts(ctx, viewerID(c), at.after, at.limit)
+	err := replyList(s, c, pages.Listing[models.Post, postItem]{
+		Name: pages.OfUser("unread", viewerID(c)),
+		Read: func(ctx context.Context, at pages.Position) (list []models.Post, rest *models.ListKey, err error) {
+			list, rest, examined, err = s.reader.UnreadPosts(ctx, viewerID(c), at.After, at.Limit)
 			return list, rest, err
 		},
-		key:  func(p *models.Post) models.ListKey { return p.Key(models.PostsActive) },
-		show: each(s.summary),
+		Key:  func(p *models.Post) models.ListKey { return p.Key(models.PostsActive) },
+		Show: pages.Each(s.summary),
 	})
 	s.charge(c, examined)
 	return err

@@ -22,10 +22,8 @@ func (s *Server) renderText(c *fiber.Ctx) error {
 	if err := text.Validate(); err != nil {
 		return err
 	}
-	if s.limits.Limiter != nil {
-		if err := s.takeRequests(c, limitRender.cost, limitRender.cost+len(text.Content)/renderUnit); err != nil {
-			return err
-		}
+	if err := s.rates.Weigh(s.client(c), limitRender.cost, limitRender.cost+len(text.Content)/renderUnit); err != nil {
+		return err
 	}
 	html, err := s.markdown.Render(text.Content)
 	if err != nil {

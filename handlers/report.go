@@ -6,6 +6,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"likewise/handlers/pages"
 	"likewise/models"
 )
 
@@ -53,12 +54,12 @@ func replyReported(c *fiber.Ctx, report *models.Report) error {
 }
 
 func (s *Server) listMyReports(c *fiber.Ctx) error {
-	return replyList(s, c, listing[models.Report, reportJSON]{
-		name: ofUser("reports", viewerID(c)),
-		read: func(ctx context.Context, at position) ([]models.Report, *models.ListKey, error) {
-			return all(s.moderation.ReportsBy(ctx, viewerID(c), at.id(), at.limit))
+	return replyList(s, c, pages.Listing[models.Report, reportJSON]{
+		Name: pages.OfUser("reports", viewerID(c)),
+		Read: func(ctx context.Context, at pages.Position) ([]models.Report, *models.ListKey, error) {
+			return pages.All(s.moderation.ReportsBy(ctx, viewerID(c), at.ID(), at.Limit))
 		},
-		key:  (*models.Report).Key,
-		show: each(newReportJSON),
+		Key:  (*models.Report).Key,
+		Show: pages.Each(newReportJSON),
 	})
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"likewise/handlers/pages"
 	"likewise/models"
 	"likewise/models/content"
 )
@@ -73,15 +74,15 @@ func (s *Server) listRevisions(kind models.TargetKind, deleted bool) fiber.Handl
 		if err != nil {
 			return err
 		}
-		return replyList(s, c, listing[models.Revision, revisionJSON]{
-			name: fmt.Sprintf("revisions:%s=%d:%t", kind, id, deleted),
-			read: func(ctx context.Context, at position) ([]models.Revision, *models.ListKey, error) {
-				return all(s.content.ListRevisions(ctx, content.RevisionQuery{
-					Target: models.Target{Kind: kind, ID: id}, Deleted: deleted, Before: at.id(), Limit: at.limit,
+		return replyList(s, c, pages.Listing[models.Revision, revisionJSON]{
+			Name: fmt.Sprintf("revisions:%s=%d:%t", kind, id, deleted),
+			Read: func(ctx context.Context, at pages.Position) ([]models.Revision, *models.ListKey, error) {
+				return pages.All(s.content.ListRevisions(ctx, content.RevisionQuery{
+					Target: models.Target{Kind: kind, ID: id}, Deleted: deleted, Before: at.ID(), Limit: at.Limit,
 				}))
 			},
-			key:  func(r *models.Revision) models.ListKey { return models.ListKey{ID: r.Version} },
-			show: each(s.newRevisionJSON),
+			Key:  func(r *models.Revision) models.ListKey { return models.ListKey{ID: r.Version} },
+			Show: pages.Each(s.newRevisionJSON),
 		})
 	}
 }
@@ -178,13 +179,13 @@ func replyRequestedRedaction(c *fiber.Ctx, r *models.Redaction) error {
 }
 
 func (s *Server) listMyRedactions(c *fiber.Ctx) error {
-	return replyList(s, c, listing[models.Redaction, redactionJSON]{
-		name: ofUser("redactions", viewerID(c)),
-		read: func(ctx context.Context, at position) ([]models.Redaction, *models.ListKey, error) {
-			return all(s.moderation.RedactionsBy(ctx, viewerID(c), at.id(), at.limit))
+	return replyList(s, c, pages.Listing[models.Redaction, redactionJSON]{
+		Name: pages.OfUser("redactions", viewerID(c)),
+		Read: func(ctx context.Context, at pages.Position) ([]models.Redaction, *models.ListKey, error) {
+			return pages.All(s.moderation.RedactionsBy(ctx, viewerID(c), at.ID(), at.Limit))
 		},
-		key:  (*models.Redaction).Key,
-		show: each(newRedactionJSON),
+		Key:  (*models.Redaction).Key,
+		Show: pages.Each(newRedactionJSON),
 	})
 }
 
@@ -193,13 +194,13 @@ func (s *Server) listRedactions(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return replyList(s, c, listing[models.Redaction, requestedRedactionJSON]{
-		name: "redactions:" + status,
-		read: func(ctx context.Context, at position) ([]models.Redaction, *models.ListKey, error) {
-			return all(s.moderation.Redactions(ctx, status == statusResolved, at.id(), at.limit))
+	return replyList(s, c, pages.Listing[models.Redaction, requestedRedactionJSON]{
+		Name: "redactions:" + status,
+		Read: func(ctx context.Context, at pages.Position) ([]models.Redaction, *models.ListKey, error) {
+			return pages.All(s.moderation.Redactions(ctx, status == statusResolved, at.ID(), at.Limit))
 		},
-		key:  (*models.Redaction).Key,
-		show: each(s.newRequestedRedactionJSON),
+		Key:  (*models.Redaction).Key,
+		Show: pages.Each(s.newRequestedRedactionJSON),
 	})
 }
 

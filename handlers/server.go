@@ -28,6 +28,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"likewise/counters"
+	"likewise/counters/rounds"
 	"likewise/handlers/admission"
 	"likewise/handlers/live"
 	"likewise/handlers/markdown"
@@ -95,11 +96,12 @@ type Config struct {
 	PublicURL string
 	// ReservedNames lists usernames that nobody can register, in addition to those of models.NewReservedNames.
 	ReservedNames []string
-	// Limiter counts the requests of clients; nil means no limits. LimitFactor multiplies the limits in limit.go;
+	// Limiter counts the requests of clients; nil means no limits. LimitFactor multiplies the rates of admission;
 	// 0 means 1.
 	Limiter     *counters.Limiter
 	LimitFactor float64
-	// LikeLimit bounds the likes and unlikes of an account in a minute; 0 means DefaultLikeLimit. LimitFactor
+	// LikeLimit bounds the likes and unlikes of an account in a minute; 0 means
+	// admission.DefaultLikesPerMinute. LimitFactor
 	// multiplies it, too.
 	LikeLimit int
 	// TrustedProxies lists the proxies whose X-Forwarded-For is trusted.
@@ -132,7 +134,8 @@ type Server struct {
 	logged      *admission.Sampler
 	accessLog   AccessLog
 	logPaths    bool
-	shared      *shared
+	shared      *pages.Shared
+	postReads   rounds.Batch[int64, map[int64]*models.Post]
 	timeout     time.Duration
 	metrics     metrics
 	sessions    *signin.Sessions
@@ -143,15 +146,13 @@ type Server struct {
 	news        *otter.Cache[int64, knownNews]
 	answers     *admission.Answers
 	downloads   admission.Downloads
-	exporting   sync.Map // int64: users whose archive is being sent
 	cursors     pages.Cursors
 	markdown    *markdown.Renderer
 	images      images.Store // nil: users cannot upload images
 	imageMaker  func(ctx context.Context, field string, file []byte) (*images.Made, error)
 	imageRoom   models.ImageRoom
 	uploads     *admission.Uploads
-	limits      limits
-	likeLimits  likeLimits
+	rates       *admission.Rates
 	expensive   admission.Share
 	// moderatorShare is the share of moderators, who do not wait for other users.
 	moderatorShare admission.Share
@@ -195,9 +196,9 @@ func New(c Config) (*Server, error) {
 		privacy: privacy.New(c.Store),
 		gate:    c.Likes, desk: c.Desk, now: c.Now, log: c.Logger, timeout: c.Timeout,
 		passwords: signin.NewPasswords(), cursors: pages.NewCursors(c.Store.CursorKey()),
-		cors:   cors{c.Origins, c.Local},
-		limits: limits{c.Limiter, c.LimitFactor, c.Now}, proxies: c.TrustedProxies,
-		images: c.Images, imageMaker: c.MakeImage, imageRoom: c.Room, uploads: admission.NewUploads(factor),
+		cors:    cors{c.Origins, c.Local},
+		proxies: c.TrustedProxies,
+		images:  c.Images, imageMaker: c.MakeImage, imageRoom: c.Room, uploads: admission.NewUploads(factor),
 		avatarHosts: c.AvatarHosts, publicURL: publicURL(c.PublicURL), reserved: reserved,
 		privateWebhooks: c.PrivateWebhooks, local: c.Local,
 	}
@@ -211,7 +212,7 @@ func New(c Config) (*Server, error) {
 	if s.sessions, err = signin.NewSessions(c.Store, c.Now, c.Logger); err != nil {
 		return nil, err
 	}
-	if s.shared, err = newShared(c.Edition); err != nil {
+	if s.shared, err = pages.NewShared(c.Edition, c.Timeout); err != nil {
 		return nil, err
 	}
 	if s.markdown, err = markdown.New(c.PublicURL); err != nil {
@@ -223,7 +224,11 @@ func New(c Config) (*Server, error) {
 	if s.idempotency, err = newIdempotency(c.Store.CursorKey()); err != nil {
 		return nil, err
 	}
-	if s.likeLimits, err = newLikeLimits(c.LikeLimit); err != nil {
+	s.rates, err = admission.NewRates(admission.RatesConfig{
+		Limiter: c.Limiter, Factor: c.LimitFactor, Now: c.Now, LikesPerMinute: c.LikeLimit,
+		Refused: func(policy string) { s.metrics.limited.WithLabelValues(policy).Inc() },
+	})
+	if err != nil {
 		return nil, err
 	}
 	s.accessLog, s.logPaths = c.AccessLog, c.LogPaths
@@ -308,7 +313,7 @@ func (s *Server) newApp() *fiber.App {
 		WriteTimeout:                 admission.WriteTimeout,
 		IdleTimeout:                  admission.IdleTimeout,
 		ErrorHandler:                 s.refuseUnread,
-		JSONEncoder:                  encodeJSON,
+		JSONEncoder:                  pages.EncodeJSON,
 	})
 	app.Server().KeepHijackedConns = true // a stream closes its own
 	app.Server().HeaderReceived = func(h *fasthttp.RequestHeader) fasthttp.RequestConfig {

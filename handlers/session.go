@@ -7,6 +7,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"likewise/handlers/pages"
 	"likewise/models"
 )
 
@@ -39,13 +40,13 @@ func (s *Server) logout(c *fiber.Ctx) error {
 
 func (s *Server) listSessions(c *fiber.Ctx) error {
 	current := sessionHash(c)
-	return replyList(s, c, listing[models.SessionInfo, sessionInfoJSON]{
-		name: ofUser("sessions", viewerID(c)),
-		read: func(ctx context.Context, at position) ([]models.SessionInfo, *models.ListKey, error) {
-			return all(s.accounts.Sessions(ctx, viewerID(c), at.after, at.limit))
+	return replyList(s, c, pages.Listing[models.SessionInfo, sessionInfoJSON]{
+		Name: pages.OfUser("sessions", viewerID(c)),
+		Read: func(ctx context.Context, at pages.Position) ([]models.SessionInfo, *models.ListKey, error) {
+			return pages.All(s.accounts.Sessions(ctx, viewerID(c), at.After, at.Limit))
 		},
-		key: (*models.SessionInfo).Key,
-		show: each(func(info *models.SessionInfo) sessionInfoJSON {
+		Key: (*models.SessionInfo).Key,
+		Show: pages.Each(func(info *models.SessionInfo) sessionInfoJSON {
 			return sessionInfoJSON{
 				models.SessionID(info.Hash()), info.CreatedAt, info.ExpiresAt, info.UserAgent, info.Hash() == current,
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"likewise/counters"
+	"likewise/handlers/admission"
 	"likewise/handlers/live"
 	"likewise/models"
 )
@@ -183,7 +184,8 @@ func (s *Server) refusedStream(c *fiber.Ctx, err error) error {
 		s.metrics.limited.WithLabelValues("streams-by-address").Inc()
 		streams := s.hub.Limits.OfOne()
 		rate := counters.Rate{Burst: streams, Every: live.RetryAfter / time.Duration(streams)}
-		setLimitHeaders(c, "streams-by-address", rate, counters.Taken{ResetAfter: live.RetryAfter})
+		admission.SetLimit(&c.Response().Header, "streams-by-address", rate,
+			counters.Taken{ResetAfter: live.RetryAfter})
 	}
 	return err
 }
@@ -199,7 +201,7 @@ func (s *Server) refuseStream(conn net.Conn, header *fasthttp.ResponseHeader, re
 	header.SetStatusCode(text.Status)
 	header.SetContentType(mimeProblem)
 	header.SetContentLength(len(body))
-	header.Set(fiber.HeaderRetryAfter, strconv.FormatInt(seconds(live.RetryAfter), 10))
+	header.Set(fiber.HeaderRetryAfter, strconv.FormatInt(admission.Seconds(live.RetryAfter), 10))
 	if conn.SetWriteDeadline(time.Now().Add(s.hub.Pace.Write)) == nil {
 		_, _ = conn.Write(header.AppendBytes(nil)) // the connection is closed anyway
 		_, _ = conn.Write(body)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"likewise/handlers/pages"
 	"likewise/models"
 )
 
@@ -52,12 +53,12 @@ func (s *Server) subscribe(c *fiber.Ctx, postID int64, level models.Subscription
 
 // listSubscriptions lists the posts that the viewer follows or mutes, the latest subscription first.
 func (s *Server) listSubscriptions(c *fiber.Ctx) error {
-	return replyList(s, c, listing[models.KeptPost, postItem]{
-		name: ofUser("subscriptions", viewerID(c)),
-		read: func(ctx context.Context, at position) ([]models.KeptPost, *models.ListKey, error) {
-			return s.reader.SubscribedPosts(ctx, viewerID(c), at.id(), at.limit)
+	return replyList(s, c, pages.Listing[models.KeptPost, postItem]{
+		Name: pages.OfUser("subscriptions", viewerID(c)),
+		Read: func(ctx context.Context, at pages.Position) ([]models.KeptPost, *models.ListKey, error) {
+			return s.reader.SubscribedPosts(ctx, viewerID(c), at.ID(), at.Limit)
 		},
-		key:  keptKey,
-		show: each(s.keptPost),
+		Key:  keptKey,
+		Show: pages.Each(s.keptPost),
 	})
 }

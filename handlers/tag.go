@@ -5,6 +5,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"likewise/handlers/pages"
 	"likewise/models"
 )
 
@@ -35,13 +36,13 @@ func (s *Server) listTags(c *fiber.Ctx) error {
 	if q.Prefix, err = tagOf(c, "q"); err != nil {
 		return err
 	}
-	return replyList(s, c, listing[models.Tag, tagJSON]{
-		name: "tags:" + string(q.Sort) + ":q=" + q.Prefix,
-		read: func(ctx context.Context, at position) ([]models.Tag, *models.ListKey, error) {
-			q.After, q.Limit = at.after, at.limit
+	return replyList(s, c, pages.Listing[models.Tag, tagJSON]{
+		Name: "tags:" + string(q.Sort) + ":q=" + q.Prefix,
+		Read: func(ctx context.Context, at pages.Position) ([]models.Tag, *models.ListKey, error) {
+			q.After, q.Limit = at.After, at.Limit
 			return s.content.ListTags(ctx, q)
 		},
-		key:  func(t *models.Tag) models.ListKey { return t.Key(q.Sort) },
-		show: each(func(t *models.Tag) tagJSON { return tagJSON{t.Name, t.PostsCount} }),
+		Key:  func(t *models.Tag) models.ListKey { return t.Key(q.Sort) },
+		Show: pages.Each(func(t *models.Tag) tagJSON { return tagJSON{t.Name, t.PostsCount} }),
 	})
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"likewise/handlers/pages"
 	"likewise/models"
 )
 
@@ -51,12 +52,12 @@ func (s *Server) readAncestors(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return replyList(s, c, listing[models.Comment, *commentItem]{
-		name: "ancestors:" + strconv.FormatInt(id, 10),
-		read: func(ctx context.Context, at position) ([]models.Comment, *models.ListKey, error) {
-			return all(s.content.Ancestors(ctx, viewerID(c), id, at.id(), at.limit))
+	return replyList(s, c, pages.Listing[models.Comment, *commentItem]{
+		Name: "ancestors:" + strconv.FormatInt(id, 10),
+		Read: func(ctx context.Context, at pages.Position) ([]models.Comment, *models.ListKey, error) {
+			return pages.All(s.content.Ancestors(ctx, viewerID(c), id, at.ID(), at.Limit))
 		},
-		key:  func(m *models.Comment) models.ListKey { return models.ListKey{ID: m.ID} },
-		show: tryEach(s.commentItem),
+		Key:  func(m *models.Comment) models.ListKey { return models.ListKey{ID: m.ID} },
+		Show: pages.TryEach(s.commentItem),
 	})
 }

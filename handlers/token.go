@@ -7,6 +7,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"likewise/handlers/pages"
 	"likewise/models"
 )
 
@@ -31,13 +32,13 @@ func newTokenInfo(t *models.APIToken) tokenJSON {
 }
 
 func (s *Server) listTokens(c *fiber.Ctx) error {
-	return replyList(s, c, listing[models.APIToken, tokenJSON]{
-		name: ofUser("tokens", viewerID(c)),
-		read: func(ctx context.Context, at position) ([]models.APIToken, *models.ListKey, error) {
-			return all(s.accounts.Tokens(ctx, viewerID(c), at.after, at.limit))
+	return replyList(s, c, pages.Listing[models.APIToken, tokenJSON]{
+		Name: pages.OfUser("tokens", viewerID(c)),
+		Read: func(ctx context.Context, at pages.Position) ([]models.APIToken, *models.ListKey, error) {
+			return pages.All(s.accounts.Tokens(ctx, viewerID(c), at.After, at.Limit))
 		},
-		key:  (*models.APIToken).Key,
-		show: each(newTokenInfo),
+		Key:  (*models.APIToken).Key,
+		Show: pages.Each(newTokenInfo),
 	})
 }
 

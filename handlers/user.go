@@ -8,6 +8,8 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"likewise/handlers/admission"
+	"likewise/handlers/pages"
 	"likewise/models"
 )
 
@@ -53,7 +55,7 @@ func (s *Server) register(c *fiber.Ctx) error {
 	if err := s.reserved.Check(in.Username); err != nil {
 		return err
 	}
-	if err := s.take(c, registerQuota); err != nil {
+	if err := s.rates.Take(c.UserContext(), s.client(c), admission.RegisterQuota); err != nil {
 		return err
 	}
 	hash, err := s.passwords.Hash(c.UserContext(), in.Password)
@@ -98,12 +100,12 @@ func (s *Server) openSession(c *fiber.Ctx, name, password string) (*models.User,
 	if err != nil {
 		return nil, "", err
 	}
-	attempt, err := s.countLogin(c, user, name)
+	attempt, err := s.rates.Login(c.UserContext(), s.client(c), user.ID, name)
 	if err != nil {
 		return nil, "", err
 	}
 	target := user.ID
-	if attempt.blocked {
+	if attempt.Blocked {
 		user = &models.User{}
 	}
 	ok, err := s.passwords.Match(c.UserContext(), password, user.PasswordHash)
@@ -116,7 +118,7 @@ func (s *Server) openSession(c *fiber.Ctx, name, password string) (*models.User,
 		}
 		return nil, "", models.Errorf(models.CodeUnauthorized, "The login or the password is wrong.")
 	}
-	s.loginSucceeded(c.UserContext(), attempt)
+	s.rates.LoggedIn(c.UserContext(), attempt)
 	token, err := s.accounts.Login(c.UserContext(), user, userAgent(c))
 	return user, token, err
 }
@@ -346,7 +348,7 @@ func (s *Server) findUsers(c *fiber.Ctx) error {
 	if name == "" {
 		return models.Invalid("username", models.Missing().Saying("must be the name of a user"))
 	}
-	out := list[publicUserJSON]{Items: []publicUserJSON{}}
+	out := pages.List[publicUserJSON]{Items: []publicUserJSON{}}
 	user, err := s.accounts.PublicUserByName(c.UserContext(), viewerID(c), name)
 	switch {
 	case err == nil:

@@ -5,22 +5,30 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 )
 
 // Batch runs functions, one at a time for each key. A call that arrives while a function runs shares the next run of
 // its key with all other calls that wait for it, and adds its argument to those of the run. So no call gets a result of
 // a run that began before the call. The zero Batch is ready to use.
 type Batch[A, V any] struct {
+	// Every is the time from the beginning of a run to that of the next, unless AtOnce arguments wait for it. So a
+	// crowd takes fewer runs, and a call that comes alone waits for nothing. 0: a run begins when the one before ends.
+	Every  time.Duration
+	AtOnce int // with Every, the Batch remembers its keys
+
 	mu   sync.Mutex
 	keys map[string]*rounds[A, V]
 }
 
 type rounds[A, V any] struct {
 	running, next *round[A, V] // nil: none
+	began         time.Time    // the last run
 }
 
 type round[A, V any] struct {
 	args   []A
+	full   chan struct{} // closed with the argument after which the run need not wait
 	done   chan struct{}
 	result V
 	err    error
@@ -42,6 +50,9 @@ func (b *Batch[A, V]) Do(ctx context.Context, key string, arg A, run func(args [
 	if mine := k.next; mine != nil {
 		place := len(mine.args)
 		mine.args = append(mine.args, arg)
+		if len(mine.args) == b.AtOnce {
+			close(mine.full)
+		}
 		b.mu.Unlock()
 		select {
 		case <-mine.done:
@@ -51,15 +62,22 @@ func (b *Batch[A, V]) Do(ctx context.Context, key string, arg A, run func(args [
 			return none, place, ctx.Err()
 		}
 	}
-	mine := &round[A, V]{args: []A{arg}, done: make(chan struct{}), err: errors.New("the shared run panicked")}
-	before := k.running
+	mine := &round[A, V]{args: []A{arg}, full: make(chan struct{}), done: make(chan struct{}),
+		err: errors.New("the shared run panicked")}
+	before, began := k.running, k.began
 	k.next = mine
 	b.mu.Unlock()
 	if before != nil {
 		<-before.done
 	}
+	if b.Every > 0 {
+		select {
+		case <-mine.full:
+		case <-time.After(time.Until(began.Add(b.Every))):
+		}
+	}
 	b.mu.Lock()
-	k.running, k.next = mine, nil
+	k.running, k.next, k.began = mine, nil, time.Now()
 	b.mu.Unlock()
 	defer b.end(key, mine)
 	mine.result, mine.err = run(mine.args)
@@ -71,7 +89,7 @@ func (b *Batch[A, V]) end(key string, mine *round[A, V]) {
 	defer b.mu.Unlock()
 	k := b.keys[key]
 	k.running = nil
-	if k.next == nil {
+	if k.next == nil && b.Every == 0 {
 		delete(b.keys, key)
 	}
 	close(mine.done)

@@ -103,3 +103,33 @@ func TestDo_survivesPanicsAndImpatience(t *testing.T) {
 		assert.Equal(t, 3, got)
 	})
 }
+
+// A crowd waits for Every or for AtOnce arguments, and a call that comes alone for nothing.
+func TestDo_pacesACrowd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := Batch[int, int]{Every: time.Second, AtOnce: 3}
+		begin := time.Now()
+		var all sync.WaitGroup
+		call := func(arg, args int, after time.Duration) {
+			all.Go(func() {
+				n, _, err := b.Do(t.Context(), "", arg, func(args []int) (int, error) { return len(args), nil })
+				assert.NoError(t, err)
+				assert.Equal(t, args, n)
+				assert.Equal(t, after, time.Since(begin))
+			})
+			synctest.Wait()
+		}
+		call(1, 1, 0)
+		call(2, 2, time.Second)
+		call(3, 2, time.Second)
+		all.Wait()
+		for arg := range 3 { // the third one ends the wait
+			call(arg, 3, time.Second)
+		}
+		all.Wait()
+		<-time.After(time.Minute)
+		call(1, 1, time.Minute+time.Second)
+		all.Wait()
+	})
+}

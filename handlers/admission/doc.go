@@ -26,7 +26,7 @@
 //   - Downloads answer exports that are read slowly: 4 at a time, 503; one of an account, 429.
 //   - Streams (live.Limits) answer connections that stay open and targets that must be watched: 10,000 streams of a
 //     process, 503; 100 of an address, 429.
-//   - Rates (limit.go of handlers) answer floods of requests, writes, likes, searches and attempts at passwords, and
+//   - Rates answer floods of requests, writes, likes, searches and attempts at passwords, and
 //     reads that examine much: 429, with the values in docs/security.md.
 //   - Lines of the log (Sampler) answer refused requests that would fill the disk: RefusalLines and ErrorLines of a
 //     kind in a second. Nobody is refused because of them.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
+	"net/http"
 	"strconv"
 	"strings"
 	"sync"
@@ -45,15 +46,15 @@ func WithCoding(tag, coding string) string { return strings.TrimSuffix(tag, `"`)
 // Uncached is the default Cache-Control.
 const Uncached = "no-store"
 
-// Compression. A shorter body than CompressFrom fits in one or two packets anyway.
+// Compression. A shorter body than compressFrom fits in one or two packets anyway.
 const (
-	CompressFrom = 1 << 10 // bytes
+	compressFrom = 1 << 10 // bytes
 	BrotliLevel  = 3       // smaller than gzip at about its cost: see docs/benchmarks.md
 	GzipLevel    = 4
 )
 
 // Compress compresses the body of an answer in the coding that the request accepts, if that shrinks it.
-var Compress = fasthttp.CompressHandlerBrotliLevel(func(*fasthttp.RequestCtx) {}, BrotliLevel, GzipLevel)
+var compress = fasthttp.CompressHandlerBrotliLevel(func(*fasthttp.RequestCtx) {}, BrotliLevel, GzipLevel)
 
 // Identity is the coding without compression.
 const Identity = "identity"
@@ -66,8 +67,8 @@ type Encoded struct {
 	br, gz func() []byte
 }
 
-// NewEncoded returns the body in no coding yet. The caller must not change it.
-func NewEncoded(body []byte) *Encoded {
+// newEncoded returns the body in no coding yet. The caller must not change it.
+func newEncoded(body []byte) *Encoded {
 	return &Encoded{
 		Body: body,
 		Hash: HashOf(body),
@@ -89,13 +90,13 @@ func (e *Encoded) In(coding string) []byte {
 
 // AcceptedCoding returns the coding for the answer to a request.
 func AcceptedCoding(c *fiber.Ctx) string {
-	return Negotiate(string(bytes.Join(c.Request().Header.PeekAll(fiber.HeaderAcceptEncoding), []byte(","))))
+	return negotiate(string(bytes.Join(c.Request().Header.PeekAll(fiber.HeaderAcceptEncoding), []byte(","))))
 }
 
 // Negotiate returns the coding with the highest weight in Accept-Encoding (RFC 9110, 12.5.3): "br" or "gzip", or
 // identity if neither is accepted. Of equal weights, "br" wins. Unreadable weights count as 0. A client that refuses
 // identity, too, is answered with identity all the same.
-func Negotiate(accept string) string {
+func negotiate(accept string) string {
 	weights := map[string]float64{}
 	for item := range strings.SplitSeq(accept, ",") {
 		name, parameters, _ := strings.Cut(item, ";")
@@ -165,5 +166,58 @@ func ParseTags(s string, weakToo bool) (tags []string, ok bool) {
 		if s != "" && s[0] != ',' {
 			return nil, false
 		}
+	}
+}
+
+// Represent sets the entity tag of a successful answer, answers 304 to a client that holds the answer already, and
+// compresses answers to GET. Shared is its body if other requests get the same, and nil otherwise. Answers to other
+// methods are not compressed: some hold a secret beside the client's own input, and the length of the compressed answer
+// would leak it (BREACH).
+func Represent(c *fiber.Ctx, shared *Encoded) {
+	status, reads := c.Response().StatusCode(), c.Method() == fiber.MethodGet || c.Method() == fiber.MethodHead
+	given := c.Response().Header.Peek(fiber.HeaderETag)
+	if status < 200 || status >= 300 || !reads && len(given) == 0 {
+		return
+	}
+	var hash string
+	if shared != nil {
+		hash = shared.Hash
+	} else {
+		hash = HashOf(c.Response().Body())
+	}
+	tag := HashedTag(given, hash)
+	c.Set(fiber.HeaderETag, tag)
+	if !reads {
+		return
+	}
+	if string(c.Response().Header.Peek(fiber.HeaderCacheControl)) == Uncached {
+		c.Set(fiber.HeaderCacheControl, "private, no-cache") // may be stored, and is revalidated each time
+		c.Vary(fiber.HeaderAuthorization)
+	}
+	c.Vary(fiber.HeaderAcceptEncoding)
+	if header := c.Get(fiber.HeaderIfNoneMatch); header != "" && status == http.StatusOK {
+		if known := IfNoneMatch(header, tag); known != "" {
+			c.Set(fiber.HeaderETag, known)
+			c.Response().ResetBody()
+			c.Status(http.StatusNotModified)
+			return
+		}
+	}
+	if len(c.Response().Body()) < compressFrom {
+		return
+	}
+	coding := AcceptedCoding(c)
+	if coding == Identity {
+		return
+	}
+	if shared != nil {
+		c.Response().SetBodyRaw(shared.In(coding))
+		c.Set(fiber.HeaderContentEncoding, coding)
+	} else {
+		c.Request().Header.Set(fiber.HeaderAcceptEncoding, coding) // fasthttp would not understand the client's
+		compress(c.Context())
+	}
+	if len(c.Response().Header.ContentEncoding()) > 0 { // empty if compressing would not shrink the body
+		c.Set(fiber.HeaderETag, WithCoding(tag, coding))
 	}
 }

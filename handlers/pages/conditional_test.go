@@ -22,3 +22,23 @@ func FuzzIfMatch(f *testing.F) {
 		}
 	})
 }
+
+func TestNegotiate_takesTheCodingThatWeighsMost(t *testing.T) {
+	t.Parallel()
+	for accept, want := range map[string]string{
+		"": Identity, "identity": Identity, "deflate, zstd": Identity, "gzip;q=0": Identity,
+		"*;q=0": Identity,
+		",;,":   Identity, "gzipped": Identity,
+		"gzip": "gzip", "br": "br", "gzip, deflate, br, zstd": "br", "gzip,br": "br", "GZIP ; Q=0.5": "gzip",
+		"x-gzip":               "gzip",
+		"br;q=1.0, gzip;q=0.8": "br", "br;q=0.8, gzip;q=1.0": "gzip", "gzip;q=0.8,br;q=0": "gzip",
+		"gzip;q=0.001": "gzip",
+		"*":            "br", "*, br;q=0": "gzip", "*;q=0.5, gzip": "gzip", "gzip;q=0, *": "br",
+		"identity;q=1, gzip;q=0.5": Identity, "identity;q=0.5, gzip;q=1": "gzip", "identity;q=0": Identity,
+		"gzip;q=2": Identity, "gzip;q=-1": Identity, "gzip;q=NaN": Identity, "gzip;q=x, br": "br",
+	} {
+		if got := negotiate(accept); got != want {
+			t.Errorf("%q: %s, want %s", accept, got, want)
+		}
+	}
+}

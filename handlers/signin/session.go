@@ -13,6 +13,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/maypok86/otter/v2"
 
+	"likewise/counters/rounds"
 	"likewise/models"
 	"likewise/models/accounts"
 	"likewise/models/db"
@@ -33,11 +35,10 @@ type Sessions struct {
 	cache *otter.Cache[[32]byte, *entry]
 	feed  feed
 
-	mu      sync.Mutex
-	next    *batch // waits for its turn
-	working bool
-	began   time.Time // the last query
-	used    map[[32]byte]struct{}
+	queries rounds.Batch[[32]byte, map[[32]byte]*entry]
+
+	mu   sync.Mutex
+	used map[[32]byte]struct{}
 }
 
 const (
@@ -62,22 +63,14 @@ type entry struct {
 	noted    atomic.Int64    // Unix time of the last use that was recorded, of an API token
 }
 
-// batch is the tokens that one query looks up.
-type batch struct {
-	hashes map[[32]byte]struct{}
-	full   chan struct{} // closed with the token after which the query need not wait
-	done   chan struct{}
-	found  map[[32]byte]*entry
-	err    error
-}
-
 // NewSessions returns Sessions with an empty cache. now is the clock that ages its entries.
 func NewSessions(store *db.DB, now func() time.Time, log *slog.Logger) (*Sessions, error) {
 	cache, err := otter.New(&otter.Options[[32]byte, *entry]{MaximumSize: maxSessions})
 	if err != nil {
 		return nil, fmt.Errorf("session cache: %w", err)
 	}
-	return &Sessions{store: store, now: now, log: log, cache: cache, used: map[[32]byte]struct{}{}}, nil
+	return &Sessions{store: store, now: now, log: log, cache: cache, used: map[[32]byte]struct{}{},
+		queries: rounds.Batch[[32]byte, map[[32]byte]*entry]{Every: queryEvery, AtOnce: queryAtOnce}}, nil
 }
 
 // Lookup returns the session of a token's hash. It returns CodeUnauthorized if the token is not valid, and
@@ -112,31 +105,16 @@ func (s *Sessions) counts(e *entry, now time.Time) bool {
 // query looks up a token together with all others that arrive before its turn comes. They are never more than the
 // requests that are in flight.
 func (s *Sessions) query(ctx context.Context, hash [32]byte) (*entry, error) {
-	s.mu.Lock()
-	if s.next == nil {
-		s.next = &batch{hashes: map[[32]byte]struct{}{}, full: make(chan struct{}), done: make(chan struct{})}
-	}
-	b := s.next
-	if _, ok := b.hashes[hash]; !ok {
-		b.hashes[hash] = struct{}{}
-		if len(b.hashes) == queryAtOnce {
-			close(b.full)
-		}
-	}
-	if !s.working {
-		s.working = true
-		go s.work(context.WithoutCancel(ctx)) // the result is shared, so one caller must not end it
-	}
-	s.mu.Unlock()
-	select {
-	case <-b.done:
-	case <-ctx.Done():
+	found, _, err := s.queries.Do(ctx, "", hash, func(hashes [][32]byte) (map[[32]byte]*entry, error) {
+		return s.run(context.WithoutCancel(ctx), hashes) // the result is shared, so one caller must not end it
+	})
+	if ctx.Err() != nil {
 		return nil, unchecked(ctx.Err())
 	}
-	if b.err != nil {
-		return nil, b.err
+	if err != nil {
+		return nil, err
 	}
-	if e := b.found[hash]; e != nil {
+	if e := found[hash]; e != nil {
 		return e, nil
 	}
 	return nil, unchecked(nil)
@@ -146,47 +124,20 @@ func unchecked(err error) error {
 	return models.Unavailable("The token cannot be checked at the moment; try again.", err)
 }
 
-// work queries one batch after another until no token waits.
-func (s *Sessions) work(ctx context.Context) {
-	for {
-		s.mu.Lock()
-		b := s.next
-		if b == nil {
-			s.working = false
-			s.mu.Unlock()
-			return
-		}
-		wait := queryEvery - time.Since(s.began)
-		s.mu.Unlock()
-		if wait > 0 {
-			select {
-			case <-b.full:
-			case <-time.After(wait):
-			}
-		}
-		s.mu.Lock()
-		s.next, s.began = nil, time.Now()
-		s.mu.Unlock()
-		s.run(ctx, b)
-		close(b.done)
-	}
-}
-
-// run looks up the tokens of a batch.
-func (s *Sessions) run(ctx context.Context, b *batch) {
+// run looks up tokens, of which some may be there more than once.
+func (s *Sessions) run(ctx context.Context, hashes [][32]byte) (map[[32]byte]*entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	hashes := make([][32]byte, 0, len(b.hashes))
-	for hash := range b.hashes {
-		hashes = append(hashes, hash)
+	found := make(map[[32]byte]*entry, len(hashes))
+	for _, hash := range hashes {
+		found[hash] = nil
 	}
+	hashes = slices.Collect(maps.Keys(found))
 	queried, position := s.now(), s.feed.position()
 	sessions, err := accounts.New(s.store).SessionsByHash(ctx, hashes)
 	if err != nil && models.ErrorCode(err) != models.CodeUnavailable {
-		b.err = err
-		return
+		return nil, err
 	}
-	b.found = make(map[[32]byte]*entry, len(hashes))
 	for _, hash := range hashes {
 		e := &entry{session: sessions[hash], queried: queried, position: position}
 		if err != nil {
@@ -201,9 +152,10 @@ func (s *Sessions) run(ctx context.Context, b *batch) {
 		} else if e.session != nil && e.session.LastUsedAt != nil {
 			e.noted.Store(e.session.LastUsedAt.Unix())
 		}
-		b.found[hash] = e
+		found[hash] = e
 		s.cache.Set(hash, e)
 	}
+	return found, nil
 }
 
 // note has the use of an API token recorded, once a minute.

@@ -1,4 +1,4 @@
-package handlers
+package admission
 
 import (
 	"context"
@@ -6,11 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gofiber/fiber/v2"
 	"github.com/maypok86/otter/v2"
 
 	"likewise/counters"
-	"likewise/models"
 )
 
 // likeLimits bounds the likes and unlikes of an account. A like costs one round trip to Redis, and its limit must not
@@ -26,8 +24,8 @@ type likeLimits struct {
 	users     *otter.Cache[int64, *likeLease]
 }
 
-// DefaultLikeLimit is the default bound on the likes and unlikes of an account in a minute.
-const DefaultLikeLimit = 60
+// DefaultLikesPerMinute is the default bound on the likes and unlikes of an account in a minute.
+const DefaultLikesPerMinute = 60
 
 const (
 	likeLeases    = 10      // a lease is a tenth of the limit
@@ -63,7 +61,7 @@ func (l *likeLease) spend(now time.Time) bool {
 
 func newLikeLimits(perMinute int) (likeLimits, error) {
 	if perMinute == 0 {
-		perMinute = DefaultLikeLimit
+		perMinute = DefaultLikesPerMinute
 	}
 	users, err := otter.New(&otter.Options[int64, *likeLease]{MaximumSize: maxLikeLeases})
 	if err != nil {
@@ -73,63 +71,63 @@ func newLikeLimits(perMinute int) (likeLimits, error) {
 }
 
 // rate returns the limit of an account.
-func (l likeLimits) rate(factor float64, session *models.Session, now time.Time) counters.Rate {
+func (l likeLimits) rate(factor float64, of Client, now time.Time) counters.Rate {
 	rate := counters.Rate{Burst: l.perMinute, Every: time.Minute / time.Duration(l.perMinute)}
 	switch {
-	case session.Role >= models.RoleModerator:
+	case of.Moderator:
 		factor *= moderatorFactor
-	case now.Sub(session.Since) < freshFor:
+	case now.Sub(of.Since) < freshFor:
 		factor /= 2
 	}
 	return rate.Scale(factor)
 }
 
-// spendLike counts a like or unlike of the viewer. It returns CodeRateLimited over the limit.
-func (s *Server) spendLike(c *fiber.Ctx) error {
-	if s.limits.Limiter == nil {
+// Like counts a like, unlike, claim or return of an account, mostly without a round trip.
+func (r *Rates) Like(ctx context.Context, from Client) error {
+	if r.limiter == nil {
 		return nil
 	}
-	session, now := viewer(c), s.limits.now()
-	rate := s.likeLimits.rate(s.limits.factor, session, now)
-	lease, ok := s.likeLimits.users.GetIfPresent(session.UserID)
+	now := r.now()
+	rate := r.likes.rate(r.factor, from, now)
+	lease, ok := r.likes.users.GetIfPresent(from.Account)
 	if !ok {
-		if lease, ok = s.likeLimits.users.SetIfAbsent(session.UserID, &likeLease{owed: 1}); ok {
+		if lease, ok = r.likes.users.SetIfAbsent(from.Account, &likeLease{owed: 1}); ok {
 			return nil
 		}
 	}
 	lease.mu.Lock() // one request of the account takes a lease, and the others wait for it
 	defer lease.mu.Unlock()
 	size := max(1, rate.Burst/likeLeases)
-	from := counters.Rate{Burst: rate.Burst - (size - 1), Every: rate.Every}
-	key := counters.AccountLimit(session.UserID, "likes")
+	lot := counters.Rate{Burst: rate.Burst - (size - 1), Every: rate.Every}
+	key := counters.AccountLimit(from.Account, "likes")
 	if lease.spend(now) {
 		if lease.current.left <= size/3 && lease.next.left == 0 && !lease.renewing && size > 1 {
 			lease.renewing = true
-			go s.renewLease(lease, key, from, size)
+			go r.renewLease(context.WithoutCancel(ctx), lease, key, lot, size)
 		}
 		return nil
 	}
 	// More than the burst would always be refused. Only a limit of one like is that small; then owed likes are waived.
-	taken := s.limits.Take(c.UserContext(), key, from, min(size+lease.owed, from.Burst))
+	taken := r.limiter.Take(ctx, key, lot, min(size+lease.owed, lot.Burst))
 	if !taken.OK && size > 1 { // near the limit, leases hold one like
 		size = 1
-		taken = s.limits.Take(c.UserContext(), key, from, size+lease.owed)
+		taken = r.limiter.Take(ctx, key, lot, size+lease.owed)
 	}
 	if !taken.OK {
-		return s.refuseOverLimit(c, "likes", rate, taken)
+		return r.refuse(from, "likes", rate, taken)
 	}
 	lease.current, lease.owed = likeLot{size - 1, now.Add(time.Duration(size-1) * rate.Every)}, 0
 	return nil
 }
 
 // renewLease takes the next lot of a lease. If the limit does not admit that many, the lease ends with its current lot.
-func (s *Server) renewLease(lease *likeLease, key string, from counters.Rate, size int) {
-	now := s.limits.now()
-	taken := s.limits.Take(context.Background(), key, from, size)
+func (r *Rates) renewLease(ctx context.Context, lease *likeLease, key string, lot counters.Rate, size int) {
+	now := r.now()
+	taken := r.limiter.Take(ctx, key, lot, size)
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
 	lease.renewing = false
 	if taken.OK {
-		lease.next = likeLot{size, now.Add(time.Duration(size-1) * from.Every)}
+		lease.next = likeLot{size, now.Add(time.Duration(size-1) * lot.Every)}
 	}
 }

@@ -1,4 +1,4 @@
-package handlers
+package admission
 
 import (
 	"fmt"
@@ -17,7 +17,7 @@ import (
 // The table of limits in docs/security.md must have the rates of the code.
 func TestLimits_areThoseOfThePage(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../docs/security.md")
+	text, err := os.ReadFile("../../docs/security.md")
 	require.NoError(t, err)
 	rows := map[string][]string{}
 	for line := range strings.Lines(string(text)) {
@@ -32,17 +32,17 @@ func TestLimits_areThoseOfThePage(t *testing.T) {
 	}
 	same := counters.Rate{Burst: -1}
 	for action, rates := range map[string][3]counters.Rate{ // of an account, a new one, an address
-		"write a post":                          {postQuota.user, postQuota.fresh, postQuota.address},
-		"comment":                               {commentQuota.user, commentQuota.fresh, commentQuota.address},
-		"report, request a redaction":           {reportQuota.user, reportQuota.fresh, reportQuota.address},
-		"search":                                {searchQuota.user, same, searchQuota.address},
-		"upload an image":                       {uploadQuota.user, uploadQuota.fresh, uploadQuota.address},
-		"change a password, delete the account": {passwordQuota.user, same, passwordQuota.address},
-		"edit one post or comment":              {editQuota.user, same, editQuota.address},
-		"mark a post as read, save a draft":     {noteQuota.user, same, noteQuota.address},
-		"other writes":                          {writeQuota.user, writeQuota.fresh, writeQuota.address},
-		"register an account (valid requests)":  {{}, {}, registerQuota.address},
-		"preview a text (each KiB also counts as a request)": {renderQuota.user, same, renderQuota.address},
+		"write a post":                          {PostQuota.User, PostQuota.Fresh, PostQuota.Address},
+		"comment":                               {CommentQuota.User, CommentQuota.Fresh, CommentQuota.Address},
+		"report, request a redaction":           {ReportQuota.User, ReportQuota.Fresh, ReportQuota.Address},
+		"search":                                {SearchQuota.User, same, SearchQuota.Address},
+		"upload an image":                       {UploadQuota.User, UploadQuota.Fresh, UploadQuota.Address},
+		"change a password, delete the account": {PasswordQuota.User, same, PasswordQuota.Address},
+		"edit one post or comment":              {editQuota.User, same, editQuota.Address},
+		"mark a post as read, save a draft":     {NoteQuota.User, same, NoteQuota.Address},
+		"other writes":                          {WriteQuota.User, WriteQuota.Fresh, WriteQuota.Address},
+		"register an account (valid requests)":  {{}, {}, RegisterQuota.Address},
+		"preview a text (each KiB also counts as a request)": {RenderQuota.User, same, RenderQuota.Address},
 	} {
 		require.Contains(t, rows, action)
 		for i, rate := range rates {
@@ -54,18 +54,18 @@ func TestLimits_areThoseOfThePage(t *testing.T) {
 			}
 		}
 	}
-	assert.Equal(t, loginQuota.address, rateOf(t, rows["log in"][2]))
+	assert.Equal(t, LoginQuota.Address, rateOf(t, rows["log in"][2]))
 	whole := strings.Join(strings.Fields(string(text)), " ")
 	for _, says := range []string{
 		fmt.Sprintf("by typed login and address (%d tries, then one each %d s), by account (%d, then one each %d s) "+
 			"and "+
 			"by address (%d, then one each %d s)", pairRate.Burst, pairRate.Every/time.Second, accountRate.Burst,
-			accountRate.Every/time.Second, loginQuota.address.Burst, loginQuota.address.Every/time.Second),
+			accountRate.Every/time.Second, LoginQuota.Address.Burst, LoginQuota.Address.Every/time.Second),
 		fmt.Sprintf("A list of posts that walked an index also counts as one request for %d entries, and a search as "+
 			"one "+
 			"search for 5,000.", examinedPerRequest),
-		fmt.Sprintf("| %d, then %d a second, in each process |", requestQuota.address.Burst,
-			time.Second/requestQuota.address.Every),
+		fmt.Sprintf("| %d, then %d a second, in each process |", requestQuota.Address.Burst,
+			time.Second/requestQuota.Address.Every),
 	} {
 		assert.Contains(t, whole, says)
 	}

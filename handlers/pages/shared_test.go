@@ -1,4 +1,4 @@
-package handlers
+package pages
 
 import (
 	"bytes"
@@ -15,16 +15,15 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"likewise/counters/rounds"
-	"likewise/handlers/pages"
 )
 
 // An answer that has not changed is hashed and compressed once, and each coding is of that answer.
 func TestShared_encodesAnAnswerOnce(t *testing.T) {
 	t.Parallel()
-	s, err := newShared(nil)
+	s, err := NewShared(nil, time.Second)
 	require.NoError(t, err)
-	ask := func(name string, body []byte) *pages.Encoded {
-		e, err := s.answer(t.Context(), 1, name, func() ([]byte, error) { return bytes.Clone(body), nil })
+	ask := func(name string, body []byte) *Encoded {
+		e, err := s.Answer(t.Context(), 1, name, func() ([]byte, error) { return bytes.Clone(body), nil })
 		require.NoError(t, err)
 		return e
 	}
@@ -34,8 +33,8 @@ func TestShared_encodesAnAnswerOnce(t *testing.T) {
 	changed := ask("page", after)
 	assert.NotEqual(t, first.Hash, changed.Hash)
 	assert.NotSame(t, changed, ask("other page", after))
-	for e, body := range map[*pages.Encoded][]byte{first: before, changed: after} {
-		assert.Equal(t, body, e.In(pages.Identity))
+	for e, body := range map[*Encoded][]byte{first: before, changed: after} {
+		assert.Equal(t, body, e.In(Identity))
 		for coding, decode := range map[string]func(dst, src []byte) ([]byte, error){
 			"br": fasthttp.AppendUnbrotliBytes, "gzip": fasthttp.AppendGunzipBytes,
 		} {
@@ -49,12 +48,12 @@ func TestShared_encodesAnAnswerOnce(t *testing.T) {
 // An answer is of the edition that its request has read, even if others wait for one of an earlier edition.
 func TestShared_anAnswerIsOfItsEdition(t *testing.T) {
 	t.Parallel()
-	s, err := newShared(nil) // outside the bubble, because its caches have goroutines
+	s, err := NewShared(nil, time.Second) // outside the bubble, because its caches have goroutines
 	require.NoError(t, err)
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		ask := func(edition int64, body string) {
-			e, err := s.answer(t.Context(), edition, "page", func() ([]byte, error) {
+			e, err := s.Answer(t.Context(), edition, "page", func() ([]byte, error) {
 				if edition == 1 {
 					<-release
 				}
@@ -74,10 +73,10 @@ func TestShared_anAnswerIsOfItsEdition(t *testing.T) {
 }
 
 // While one query runs, other reads gather for the next, and a query that hangs leaves them time.
-func TestReadTogether_gathers(t *testing.T) {
+func TestGather_leavesTimeForTheNext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &Server{timeout: 10 * time.Second}
+		const timeout = 10 * time.Second
 		var batch rounds.Batch[int64, map[int64]string]
 		var queries [][]int64
 		query := func(ctx context.Context, ids []int64) (map[int64]string, error) {
@@ -95,9 +94,9 @@ func TestReadTogether_gathers(t *testing.T) {
 			return found, nil
 		}
 		read := func(id int64) (string, error) {
-			ctx, cancel := context.WithTimeout(t.Context(), s.timeout)
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			defer cancel()
-			return readTogether(ctx, s, &batch, id, query)
+			return Gather(ctx, &batch, timeout/2, id, query)
 		}
 		var all sync.WaitGroup
 		all.Go(func() {

@@ -1,0 +1,134 @@
+package pages
+
+import "likewise/models"
+
+// An object of a list has two halves. The first is the same for all viewers, and its JSON may be shared. The second is
+// the viewer's: what is read for each request. Its members come last in the object, so it is appended to the first.
+
+// Source is how the rows of an answer were read.
+type Source int
+
+// The ways to read rows.
+const (
+	ReadByViewer Source = iota
+	ReadByAnyone        // as the anonymous see them, so without the viewer's bookmarks
+	JustCreated         // by this request: nobody has seen them yet
+)
+
+// Halves is the JSON of an answer without the viewer's halves of its posts and comments. Nobody changes it once it is
+// complete.
+type Halves struct {
+	JSON
+
+	Gaps     []Gap
+	missing  int // the most bytes that the viewer's halves add
+	Rows     Source
+	Examined int // index entries, which are charged
+}
+
+// Gap is where a viewer's half is missing: that of a post or of a comment.
+type Gap struct {
+	at      int // in the JSON
+	Post    *models.Post
+	Comment *models.Comment
+}
+
+// Item is a value of an answer that contains posts or comments.
+type Item interface {
+	// AppendTo appends the JSON of the item.
+	AppendTo(h *Halves) error
+}
+
+// Append appends the JSON of v, which may be an Item.
+func (h *Halves) Append(v any) error {
+	if v, ok := v.(Item); ok {
+		return v.AppendTo(h)
+	}
+	return h.Encode(v)
+}
+
+// Open appends the JSON of an object without the brace that ends it.
+func (h *Halves) Open(object any) error {
+	if err := h.Encode(object); err != nil {
+		return err
+	}
+	h.Body = h.Body[:len(h.Body)-1]
+	return nil
+}
+
+// EndPost leaves out the viewer's half of a post, which ends the object. The half has at most longest bytes.
+func (h *Halves) EndPost(p *models.Post, longest int) {
+	row := *p
+	row.Content, row.Excerpt = "", ""
+	h.Gaps = append(h.Gaps, Gap{at: len(h.Body), Post: &row})
+	h.missing += longest
+}
+
+// EndComment is EndPost of a comment.
+func (h *Halves) EndComment(m *models.Comment, longest int) {
+	row := *m
+	row.Content, row.Replies = "", nil
+	h.Gaps = append(h.Gaps, Gap{at: len(h.Body), Comment: &row})
+	h.missing += longest
+}
+
+// Size returns the size of the longest answer, in bytes.
+func (h *Halves) Size() int { return len(h.Body) + h.missing }
+
+// Items is a JSON array.
+type Items []Item
+
+// AppendTo implements Item.
+func (list Items) AppendTo(h *Halves) error {
+	h.Text("[")
+	for i, v := range list {
+		if i > 0 {
+			h.Text(",")
+		}
+		if err := v.AppendTo(h); err != nil {
+			return err
+		}
+	}
+	h.Text("]")
+	return nil
+}
+
+// Containing is a JSON object with an item as its last member.
+type Containing struct {
+	Others any // the object of the other members
+	Name   string
+	Item   Item
+}
+
+// AppendTo implements Item.
+func (o Containing) AppendTo(h *Halves) error {
+	if err := h.Open(o.Others); err != nil {
+		return err
+	}
+	h.Text(`,"` + o.Name + `":`)
+	if err := o.Item.AppendTo(h); err != nil {
+		return err
+	}
+	h.Text("}")
+	return nil
+}
+
+// Join returns the answer with the half of the viewer in each gap. Before it takes memory, it calls hold with how many
+// bytes it takes.
+func (h *Halves) Join(hold func(n int) error, half func(i int, g Gap) any) ([]byte, error) {
+	if err := hold(h.Size()); err != nil {
+		return nil, err
+	}
+	out := JSON{Body: make([]byte, 0, h.Size())}
+	from := 0
+	for i, g := range h.Gaps {
+		out.Body = append(out.Body, h.Body[from:g.at]...)
+		from = g.at
+		begin := len(out.Body)
+		if err := out.Encode(half(i, g)); err != nil {
+			return nil, err
+		}
+		out.Body[begin] = ',' // in place of the brace
+	}
+	return append(out.Body, h.Body[from:]...), nil
+}
