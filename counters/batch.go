@@ -70,9 +70,9 @@ func (c *call) taken() *call {
 	if c.take() {
 		return c
 	}
-	for i, one := range slices.Backward(c.also) {
-		if one.take() {
-			return one.inPlaceOf(c, i)
+	for i, item := range slices.Backward(c.also) {
+		if item.take() {
+			return item.inPlaceOf(c, i)
 		}
 	}
 	return nil
@@ -101,9 +101,9 @@ func (c *call) inPlaceOf(gone *call, i int) *call {
 
 func (c *call) answer(a answer) {
 	c.done <- a
-	for _, one := range c.also {
-		if one.take() {
-			one.done <- a
+	for _, item := range c.also {
+		if item.take() {
+			item.done <- a
 		}
 	}
 }
@@ -204,9 +204,9 @@ func (p *parking) add(c *call) (earlier *call) {
 	if len(p.calls) >= p.limit {
 		calls := p.all()
 		p.calls, p.of = nil, make(map[int64]int, len(calls))
-		for _, one := range calls {
-			if one.state.Load() != callLeft || len(one.also) > 0 {
-				p.append(one)
+		for _, item := range calls {
+			if item.state.Load() != callLeft || len(item.also) > 0 {
+				p.append(item)
 			}
 		}
 		p.limit = max(parkingLimit, 2*len(p.calls))

@@ -236,8 +236,8 @@ func (f *forum) sameShard(t testing.TB, n int) []models.Target {
 	t.Helper()
 	list := []models.Target{f.post(t)}
 	for len(list) < n {
-		if one := f.post(t); one.Shard(shards) == list[0].Shard(shards) {
-			list = append(list, one)
+		if item := f.post(t); item.Shard(shards) == list[0].Shard(shards) {
+			list = append(list, item)
 		}
 	}
 	return list

@@ -263,9 +263,9 @@ func fill(t testing.TB, r *Redis, target models.Target, users int, half bool) {
 		first = users / 2
 	}
 	warmUp(t, r, target, ids[:first]...)
-	for some := range slices.Chunk(ids[first:], 1000) {
-		words := make([]string, len(some))
-		for i, user := range some {
+	for batch := range slices.Chunk(ids[first:], 1000) {
+		words := make([]string, len(batch))
+		for i, user := range batch {
 			words[i] = strconv.FormatInt(user, 10)
 		}
 		gate(t, r, 1<<40, wanted{target, words})

@@ -60,10 +60,10 @@ func callClaims(
 	t.Helper()
 	k := r.keys(all[0].target)
 	keys, args := []string{k.shard, k.outbox}, []any{limit, 0, deadline, epoch, 0, len(all)}
-	for _, one := range all {
-		keys = append(keys, r.keys(one.target).likes)
-		args = append(args, one.target.Short(), len(one.words))
-		for _, word := range one.words {
+	for _, item := range all {
+		keys = append(keys, r.keys(item.target).likes)
+		args = append(args, item.target.Short(), len(item.words))
+		for _, word := range item.words {
 			args = append(args, word)
 		}
 	}
@@ -191,8 +191,8 @@ func TestClaimGate_soldOutCostsThreeCommands(t *testing.T) {
 	}
 	before := dump(t, plain)
 	require.NoError(t, plain.ConfigResetStat(t.Context()).Err())
-	for _, one := range claimGate(t, r, 1000, spoken{drop(1), words}) {
-		require.Equal(t, ruling{isSoldOut, "", 0}, one)
+	for _, item := range claimGate(t, r, 1000, spoken{drop(1), words}) {
+		require.Equal(t, ruling{isSoldOut, "", 0}, item)
 	}
 	stats := plain.InfoMap(t.Context(), "commandstats").Val()["Commandstats"]
 	calls := map[string]string{}

@@ -152,13 +152,13 @@ func (m *claimModel) call(rt *rapid.T, ctx context.Context, targets []models.Tar
 	var all []spoken
 	var want []ruling
 	for _, target := range targets {
-		one := spoken{target: target}
+		item := spoken{target: target}
 		for range rapid.IntRange(1, 8).Draw(rt, "words") {
 			word := m.word(rt, target)
-			one.words = append(one.words, word)
+			item.words = append(item.words, word)
 			want = append(want, m.expect(target, word))
 		}
-		all = append(all, one)
+		all = append(all, item)
 	}
 	require.Equal(rt, want, m.send(rt, ctx, all...), "%v", all)
 }
@@ -166,9 +166,9 @@ func (m *claimModel) call(rt *rapid.T, ctx context.Context, targets []models.Tar
 func (m *claimModel) send(rt *rapid.T, ctx context.Context, all ...spoken) (rulings []ruling) {
 	k := m.r.keys(all[0].target)
 	keys, args := []string{k.shard, k.outbox}, []any{1 << 40, 0, never, *m.epoch, 0, len(all)}
-	for _, one := range all {
-		keys, args = append(keys, m.r.keys(one.target).likes), append(args, one.target.Short(), len(one.words))
-		for _, word := range one.words {
+	for _, item := range all {
+		keys, args = append(keys, m.r.keys(item.target).likes), append(args, item.target.Short(), len(item.words))
+		for _, word := range item.words {
 			args = append(args, word)
 		}
 	}
@@ -212,11 +212,11 @@ func (m *claimModel) expect(target models.Target, word string) ruling {
 		return ruling{status: isCold}
 	}
 	reply := func(status, claim int64) ruling {
-		one := ruling{status: status, remaining: max(0, d.stock-int64(len(d.held)))}
+		item := ruling{status: status, remaining: max(0, d.stock-int64(len(d.held)))}
 		if claim != 0 {
-			one.claim = strconv.FormatInt(claim, 10)
+			item.claim = strconv.FormatInt(claim, 10)
 		}
-		return one
+		return item
 	}
 	var user, claim, version, stock, begins, ends int64
 	now := time.Now().UnixMilli()

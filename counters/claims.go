@@ -140,8 +140,8 @@ func (c *Claims) claimed(ctx context.Context, target models.Target, a answer) (C
 // release. It does not load a drop. After an error, some may be released, and it is safe to try again.
 func (c *Claims) Release(ctx context.Context, claims []models.EndedClaim) (cold []models.EndedClaim, err error) {
 	words := make([]dropWord, len(claims))
-	for i, one := range claims {
-		words[i] = dropWord{one.DropID, fmt.Sprintf("!%d %d", one.UserID, one.ID)}
+	for i, item := range claims {
+		words[i] = dropWord{item.DropID, fmt.Sprintf("!%d %d", item.UserID, item.ID)}
 	}
 	indexes, err := c.send(ctx, words)
 	for _, i := range indexes {
@@ -189,10 +189,10 @@ func (c *Claims) send(ctx context.Context, words []dropWord) (cold []int, err er
 	}
 	var failures []error
 	for _, shard := range slices.Sorted(maps.Keys(byShard)) {
-		for some := range slices.Chunk(byShard[shard], maxBatch) {
+		for batch := range slices.Chunk(byShard[shard], maxBatch) {
 			// The words of a drop follow one another.
-			slices.SortStableFunc(some, func(a, b int) int { return int(words[a].dropID - words[b].dropID) })
-			answers, err := c.sendShard(ctx, shard, words, some)
+			slices.SortStableFunc(batch, func(a, b int) int { return int(words[a].dropID - words[b].dropID) })
+			answers, err := c.sendShard(ctx, shard, words, batch)
 			if err != nil {
 				failures = append(failures, fmt.Errorf("claims of shard %d: %w", shard, err))
 				break
@@ -202,10 +202,10 @@ func (c *Claims) send(ctx context.Context, words []dropWord) (cold []int, err er
 				switch a.outcome {
 				case Changed, Unchanged:
 				case Cold:
-					cold = append(cold, some[i])
+					cold = append(cold, batch[i])
 				default:
-					target := models.Target{Kind: models.KindDrop, ID: words[some[i]].dropID}
-					failures = append(failures, fmt.Errorf("%q: %w", words[some[i]].word, c.refusal(ctx, target, a)))
+					target := models.Target{Kind: models.KindDrop, ID: words[batch[i]].dropID}
+					failures = append(failures, fmt.Errorf("%q: %w", words[batch[i]].word, c.refusal(ctx, target, a)))
 				}
 			}
 		}
@@ -216,16 +216,16 @@ func (c *Claims) send(ctx context.Context, words []dropWord) (cold []int, err er
 
 // sendShard is send for at most maxBatch words of one shard. Such words have the same effect whenever they arrive, so
 // a script that is sent twice does no harm.
-func (c *Claims) sendShard(ctx context.Context, shard int, words []dropWord, some []int) ([]answer, error) {
+func (c *Claims) sendShard(ctx context.Context, shard int, words []dropWord, batch []int) ([]answer, error) {
 	keys, drops, tail := []string{shardKey(shard), outboxKey(shard)}, 0, []any(nil)
-	for from := 0; from < len(some); {
-		id, to := words[some[from]].dropID, from
-		for to < len(some) && words[some[to]].dropID == id {
+	for from := 0; from < len(batch); {
+		id, to := words[batch[from]].dropID, from
+		for to < len(batch) && words[batch[to]].dropID == id {
 			to++
 		}
 		target := models.Target{Kind: models.KindDrop, ID: id}
 		keys, tail = append(keys, c.redis.keys(target).likes), append(tail, target.Short(), to-from)
-		for _, i := range some[from:to] {
+		for _, i := range batch[from:to] {
 			tail = append(tail, words[i].word)
 		}
 		drops, from = drops+1, to
@@ -244,7 +244,7 @@ func (c *Claims) sendShard(ctx context.Context, shard int, words []dropWord, som
 		switch {
 		case parts[0].err != nil:
 			return nil, parts[0].err
-		case len(head) == 2 && head[0] == 0 && len(answers) == len(some):
+		case len(head) == 2 && head[0] == 0 && len(answers) == len(batch):
 			c.heard(shard, head[1], in.epoch, in.turn)
 			return answers, nil
 		case len(head) == 4 && head[0] == 6:
@@ -372,8 +372,8 @@ func (g *shardGate) reassertClaims(ctx context.Context, dropID int64, claims []m
 	k := g.redis.keys(target)
 	for from := 0; from == 0 || from < len(claims); from += maxBatch { // once for the settings alone
 		args := []any{g.limit, target.Short(), known}
-		for _, one := range claims[from:min(from+maxBatch, len(claims))] {
-			args = append(args, fmt.Sprintf("%d %d", one.UserID, one.ID))
+		for _, item := range claims[from:min(from+maxBatch, len(claims))] {
+			args = append(args, fmt.Sprintf("%d %d", item.UserID, item.ID))
 		}
 		n, err := g.redis.run(ctx, "reassert_claims", []string{k.shard, k.outbox, k.likes}, args...).Int()
 		switch {
@@ -514,16 +514,16 @@ const grown = 2 * loadUsers
 func (l dropLoading) read(ctx context.Context, targets []models.Target) (placing, error) {
 	drops, err := stock.New(l.store).DropGate(ctx, idsOf(targets), grown)
 	r := l.redis
-	return func(ctx context.Context, p pipe, some []load, token string) []func() (bool, error) {
-		return eachOf(some, func(one load) func() (bool, error) {
-			k, drop := r.keys(one.target), drops[one.target.ID]
+	return func(ctx context.Context, p pipe, batch []load, token string) []func() (bool, error) {
+		return eachOf(batch, func(item load) func() (bool, error) {
+			k, drop := r.keys(item.target), drops[item.target.ID]
 			if drop == nil || drop.Claimed > grown { // deleted since, or its claims were left out
 				return func() (bool, error) { return false, nil }
 			}
 			commands := []redis.Cmder{
 				r.noteLoad(ctx, p, k, token, 1), r.putClaims(ctx, p, k, token, drop.Claims),
 				p.script(ctx, "warm_drop", []string{k.shard, k.likes, k.warming, k.garbage},
-					warmDropArgs(drop, token, one.epoch, len(drop.Claims))...),
+					warmDropArgs(drop, token, item.epoch, len(drop.Claims))...),
 			}
 			return func() (bool, error) { return allOf(commands) }
 		})
@@ -540,8 +540,8 @@ func (r *Redis) putClaims(
 ) *redis.Cmd {
 	args := make([]any, 3, 3+2*len(claims))
 	args[0], args[1], args[2] = token, 0, 0
-	for _, one := range claims {
-		args = append(args, one.UserID, one.ID)
+	for _, item := range claims {
+		args = append(args, item.UserID, item.ID)
 	}
 	return p.script(ctx, "put_claims", []string{k.warming, setKey(k.likes, token, 0)}, args...)
 }
@@ -573,8 +573,8 @@ func (l dropLoading) large(
 			return err
 		}
 		err = r.pipelined(ctx, func(p pipe) {
-			for some := range slices.Chunk(page, claimsAtOnce) {
-				r.putClaims(ctx, p, k, token, some)
+			for batch := range slices.Chunk(page, claimsAtOnce) {
+				r.putClaims(ctx, p, k, token, batch)
 			}
 		})
 		if err != nil {

@@ -64,8 +64,8 @@ func TestCluster_movingSlotEndsTheScanOfItsShard(t *testing.T) {
 		warmUp(t, r, target, 7)
 	}
 	scan := func() (targets []models.Target, err error) {
-		err = r.EachWarmOf(ctx, 1, func(some []models.Target) error {
-			targets = append(targets, some...)
+		err = r.EachWarmOf(ctx, 1, func(batch []models.Target) error {
+			targets = append(targets, batch...)
 			return nil
 		})
 		return targets, err

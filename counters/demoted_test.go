@@ -50,7 +50,7 @@ func TestDemoted_answersNothing(t *testing.T) {
 	}
 	targets := []models.Target{post(1), drop(1)}
 	gate, claims := NewLikes(r, nil, LikesOptions{}), NewClaims(r, nil, ClaimsOptions{})
-	one := []models.Target{post(1)}
+	item := []models.Target{post(1)}
 	state := []TargetState{{Warm: true, Sets: 1, Load: "load"}}
 	for name, ask := range map[string]func() error{
 		"SetLike, unchanged": func() error { _, err := gate.SetLike(ctx, post(1), 7, true); return err },
@@ -76,7 +76,7 @@ func TestDemoted_answersNothing(t *testing.T) {
 			return err
 		},
 		"EachUser":    func() error { return r.EachUser(ctx, post(1), func([]int64) error { return nil }) },
-		"UsersOf":     func() error { _, err := r.UsersOf(ctx, one, state); return err },
+		"UsersOf":     func() error { _, err := r.UsersOf(ctx, item, state); return err },
 		"Likers":      func() error { _, err := r.Likers(ctx, post(1), []int64{7}); return err },
 		"HeldClaims":  func() error { _, err := r.HeldClaims(ctx, 1); return err },
 		"HeldClaim":   func() error { _, err := r.HeldClaim(ctx, 1, 7); return err },

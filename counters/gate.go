@@ -122,10 +122,10 @@ func (g *shardGate) lapse(batch []parcel) {
 	defer cancel()
 	// With its source, lapse takes effect even if the reply comes too late.
 	_, err := g.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, one := range batch {
-			if one.deadline > 0 {
-				p.Eval(ctx, g.redis.source["lapse"], []string{shardKey(one.lane.shard)},
-					one.deadline, one.epoch, one.turn)
+		for _, item := range batch {
+			if item.deadline > 0 {
+				p.Eval(ctx, g.redis.source["lapse"], []string{shardKey(item.lane.shard)},
+					item.deadline, item.epoch, item.turn)
 			}
 		}
 		return nil

@@ -66,10 +66,10 @@ func callGate(t testing.TB, r *Redis, limit int, deadline int64, all ...wanted) 
 	k := r.keys(all[0].target)
 	keys := []string{k.shard, k.outbox}
 	args := []any{limit, 0, deadline, epochOf(t, r, all[0].target), turnOf(t, r, all[0].target), len(all)}
-	for _, one := range all {
-		keys = append(keys, r.keys(one.target).likes)
-		args = append(args, one.target.Short(), len(one.likes))
-		for _, like := range one.likes {
+	for _, item := range all {
+		keys = append(keys, r.keys(item.target).likes)
+		args = append(args, item.target.Short(), len(item.likes))
+		for _, like := range item.likes {
 			args = append(args, like)
 		}
 	}

@@ -225,9 +225,9 @@ type sight struct {
 // sights reads targets as viewers see them: all targets for the first maxViewers viewers, then for the next ones.
 func (l *Likes) sights(ctx context.Context, viewers []int64, targets []models.Target) []sight {
 	var all []sight
-	for some := range slices.Chunk(viewers, maxViewers) {
-		ids := make([]any, len(some))
-		for i, id := range some {
+	for batch := range slices.Chunk(viewers, maxViewers) {
+		ids := make([]any, len(batch))
+		for i, id := range batch {
 			ids[i] = id
 		}
 		seen := make([]sight, len(targets))
@@ -240,7 +240,7 @@ func (l *Likes) sights(ctx context.Context, viewers []int64, targets []models.Ta
 				count, isCount := values[3*at].(int64)
 				gone, isGone := values[3*at+1].(int64)
 				liked, isLiked := values[3*at+2].(string)
-				known := isCount && isGone && isLiked && (count < 0 || len(liked) == len(some))
+				known := isCount && isGone && isLiked && (count < 0 || len(liked) == len(batch))
 				seen[i] = sight{known, count, gone != 0, liked}
 			}
 		})

@@ -94,8 +94,8 @@ func OpenLimiter(url string, wait time.Duration, alone func(), options ...Option
 	if l.client, err = connect(url, connection{pool: limitConnections, timeout: wait}, options); err != nil {
 		return nil, err
 	}
-	if one, ok := l.client.(*redis.Client); ok {
-		one.AddHook(newBreaker())
+	if item, ok := l.client.(*redis.Client); ok {
+		item.AddHook(newBreaker())
 	}
 	source, err := luaFiles.ReadFile("lua/take.lua")
 	if err != nil {
@@ -155,20 +155,20 @@ func (l *Limiter) run() {
 			l.mu.Unlock()
 			return
 		}
-		some := l.waiting[:n:n]
+		batch := l.waiting[:n:n]
 		l.waiting = l.waiting[n:]
 		l.mu.Unlock()
-		some = slices.DeleteFunc(some, func(t *taking) bool { return t.left.Load() })
-		l.takeTogether(some)
+		batch = slices.DeleteFunc(batch, func(t *taking) bool { return t.left.Load() })
+		l.takeTogether(batch)
 	}
 }
 
 // takeTogether answers calls in one round trip, or in two if Redis has forgotten the script. One script takes all of
 // them, except in a cluster, where the keys of a script belong to one slot.
-func (l *Limiter) takeTogether(some []*taking) {
+func (l *Limiter) takeTogether(batch []*taking) {
 	ctx, cancel := context.WithTimeout(context.Background(), l.wait)
 	defer cancel()
-	together := max(1, len(some))
+	together := max(1, len(batch))
 	if _, cluster := l.client.(*redis.ClusterClient); cluster {
 		together = 1
 	}
@@ -176,7 +176,7 @@ func (l *Limiter) takeTogether(some []*taking) {
 		l.take.EvalSha, l.take.Eval,
 	} {
 		var calls [][]*taking
-		for chunk := range slices.Chunk(some, together) {
+		for chunk := range slices.Chunk(batch, together) {
 			calls = append(calls, chunk)
 		}
 		replies := make([]*redis.Cmd, len(calls))
@@ -190,19 +190,19 @@ func (l *Limiter) takeTogether(some []*taking) {
 			}
 			return nil
 		})
-		some = nil
+		batch = nil
 		for i, call := range calls {
 			if redis.HasErrorPrefix(replies[i].Err(), "NOSCRIPT") {
-				some = append(some, call...)
+				batch = append(batch, call...)
 				continue
 			}
 			answerTakings(call, replies[i])
 		}
-		if len(some) == 0 {
+		if len(batch) == 0 {
 			return
 		}
 	}
-	for _, t := range some {
+	for _, t := range batch {
 		close(t.failed)
 	}
 }

@@ -236,18 +236,18 @@ func TestLimiter_aDamagedKeyFailsItsOwnCallAlone(t *testing.T) {
 	l, alone := newLimiter(t, limitersURL(t))
 	rate := Rate{Burst: 3, Every: time.Hour}
 	require.NoError(t, l.client.Set(t.Context(), limitsKey("damaged"), "of a wrong type", 0).Err())
-	some := make([]*taking, 3)
+	batch := make([]*taking, 3)
 	for i, key := range []string{"a", "damaged", "b"} {
-		some[i] = &taking{key: limitsKey(key), args: [takingArgs]any{"", 3, time.Hour.Microseconds(), 1},
+		batch[i] = &taking{key: limitsKey(key), args: [takingArgs]any{"", 3, time.Hour.Microseconds(), 1},
 			reply: make(chan Taken, 1), failed: make(chan struct{})}
 	}
-	l.takeTogether(some)
-	for i, one := range some {
+	l.takeTogether(batch)
+	for i, item := range batch {
 		select {
-		case taken := <-one.reply:
+		case taken := <-item.reply:
 			assert.NotEqual(t, 1, i)
 			assert.Equal(t, 2, taken.Remaining)
-		case <-one.failed:
+		case <-item.failed:
 			assert.Equal(t, 1, i)
 		}
 	}

@@ -49,7 +49,7 @@ type loading interface {
 
 // placing adds the commands that make targets warm to a pipeline. It returns a function for each target, to be called
 // after the pipeline. This reports whether the target is warm. If not, what was read may be old.
-type placing func(ctx context.Context, p pipe, some []load, token string) []func() (warm bool, err error)
+type placing func(ctx context.Context, p pipe, batch []load, token string) []func() (warm bool, err error)
 
 // load is a target that is to be loaded, with a function to call before MySQL is asked, and one for the outcome.
 type load struct {
@@ -83,10 +83,10 @@ func (l *loader) add(target models.Target, asked func(), done func(error)) {
 	l.queue(load{target: target, asked: asked, done: done})
 }
 
-func (l *loader) queue(one load) {
+func (l *loader) queue(item load) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.waiting = append(l.waiting, one)
+	l.waiting = append(l.waiting, item)
 	if !l.running {
 		l.running = true
 		go l.run()
@@ -102,24 +102,24 @@ func (l *loader) run() {
 			l.mu.Unlock()
 			return
 		}
-		some := l.waiting[:n:n]
+		batch := l.waiting[:n:n]
 		l.waiting = l.waiting[n:]
 		l.mu.Unlock()
-		l.together(some)
+		l.together(batch)
 	}
 }
 
 // together loads some targets.
-func (l *loader) together(some []load) {
+func (l *loader) together(batch []load) {
 	ctx, cancel := context.WithTimeout(context.Background(), loadLimit)
 	defer cancel()
 	token := strings.ToLower(rand.Text()[:10])
-	locked, held := l.lock(ctx, token, some)
+	locked, held := l.lock(ctx, token, batch)
 	var targets []models.Target
-	for _, one := range slices.Concat(locked, held) {
-		if !one.open {
-			targets = append(targets, one.target)
-			one.asked()
+	for _, item := range slices.Concat(locked, held) {
+		if !item.open {
+			targets = append(targets, item.target)
+			item.asked()
 		}
 	}
 	sizes, err := l.loading.sizes(ctx, targets)
@@ -129,29 +129,29 @@ func (l *loader) together(some []load) {
 		return
 	}
 	var small, gone []load
-	for _, one := range held {
-		if _, open := sizes[one.target]; !open && !one.open {
-			one.done(models.NotFound(one.target.Kind))
+	for _, item := range held {
+		if _, open := sizes[item.target]; !open && !item.open {
+			item.done(models.NotFound(item.target.Kind))
 			continue
 		}
-		one.open = true
-		time.AfterFunc(loadAgain, func() { l.queue(one) })
+		item.open = true
+		time.AfterFunc(loadAgain, func() { l.queue(item) })
 	}
 	targets = targets[:0]
-	for _, one := range locked {
-		size, open := sizes[one.target]
+	for _, item := range locked {
+		size, open := sizes[item.target]
 		switch {
 		case !open:
-			gone = append(gone, one)
+			gone = append(gone, item)
 		case size > loadUsers:
-			go l.alone(one, token)
+			go l.alone(item, token)
 		default:
-			small, targets = append(small, one), append(targets, one.target)
+			small, targets = append(small, item), append(targets, item.target)
 		}
 	}
 	l.unlock(ctx, token, gone, true)
-	for _, one := range gone {
-		one.done(models.NotFound(one.target.Kind))
+	for _, item := range gone {
+		item.done(models.NotFound(item.target.Kind))
 	}
 	if len(small) == 0 {
 		return
@@ -165,22 +165,22 @@ func (l *loader) together(some []load) {
 	l.place(ctx, token, small, place)
 }
 
-func (l *loader) fail(some []load, err error) {
-	for _, one := range some {
-		one.done(models.Unavailable(l.gate.busy, fmt.Errorf("load %s: %w", one.target, err)))
+func (l *loader) fail(batch []load, err error) {
+	for _, item := range batch {
+		item.done(models.Unavailable(l.gate.busy, fmt.Errorf("load %s: %w", item.target, err)))
 	}
 }
 
 // lock takes the locks of targets. It returns the targets whose lock it got, and those whose lock another process
 // holds. It finishes targets that are warm or whose shard is closed, and fails those of which Redis did not reply.
-func (l *loader) lock(ctx context.Context, token string, some []load) (locked, held []load) {
-	calls := inCalls(l.gate.redis, some)
+func (l *loader) lock(ctx context.Context, token string, batch []load) (locked, held []load) {
+	calls := inCalls(l.gate.redis, batch)
 	replies := make([]*redis.Cmd, len(calls))
 	_ = l.gate.redis.pipelined(ctx, func(p pipe) { // each reply has its error
 		for i, call := range calls {
 			var keys []string
-			for _, one := range call {
-				k := l.gate.redis.keys(one.target)
+			for _, item := range call {
+				k := l.gate.redis.keys(item.target)
 				keys = append(keys, k.warming, k.shard, k.likes)
 			}
 			replies[i] = p.script(ctx, "lock", keys, token, loadLock.Milliseconds())
@@ -188,46 +188,46 @@ func (l *loader) lock(ctx context.Context, token string, some []load) (locked, h
 	})
 	var ready, free []load
 	for i, call := range calls {
-		for j, one := range call {
+		for j, item := range call {
 			values, err := ofTarget[[]any](replies[i], j)
 			if err == nil && len(values) != 3 {
 				err = fmt.Errorf("%d values instead of 3", len(values))
 			}
 			if err != nil {
-				free = append(free, one)
-				l.fail([]load{one}, err)
+				free = append(free, item)
+				l.fail([]load{item}, err)
 				continue
 			}
 			mine, warm := values[0] == int64(1), values[2] == int64(1)
-			one.epoch, _ = values[1].(string)
+			item.epoch, _ = values[1].(string)
 			switch {
-			case !mine && !warm && one.epoch != "":
-				held = append(held, one)
-			case warm || one.epoch == "": // the gate replies so
-				free = append(free, one)
-				ready = append(ready, one)
+			case !mine && !warm && item.epoch != "":
+				held = append(held, item)
+			case warm || item.epoch == "": // the gate replies so
+				free = append(free, item)
+				ready = append(ready, item)
 			default:
-				one.open = false // a deletion since then has taken the lock away
-				locked = append(locked, one)
+				item.open = false // a deletion since then has taken the lock away
+				locked = append(locked, item)
 			}
 		}
 	}
 	l.unlock(ctx, token, free, false)
-	for _, one := range ready {
-		one.done(nil)
+	for _, item := range ready {
+		item.done(nil)
 	}
 	return locked, held
 }
 
 // inCalls divides targets into calls of a script. Keys of several shards are on one node, except in a cluster.
-func inCalls(r *Redis, some []load) [][]load {
+func inCalls(r *Redis, batch []load) [][]load {
 	if _, cluster := r.client.(*redis.ClusterClient); !cluster {
-		return [][]load{some}
+		return [][]load{batch}
 	}
 	byShard := map[int][]load{}
-	for _, one := range some {
-		shard := one.target.Shard(r.shards)
-		byShard[shard] = append(byShard[shard], one)
+	for _, item := range batch {
+		shard := item.target.Shard(r.shards)
+		byShard[shard] = append(byShard[shard], item)
 	}
 	return slices.Collect(maps.Values(byShard))
 }
@@ -253,15 +253,15 @@ func ofTarget[T any](reply *redis.Cmd, i int) (value T, err error) {
 
 // unlock releases locks. They expire by themselves; this only saves the next loader a wait. Of targets that are gone,
 // it also removes the tickets, so that an id that never existed leaves no key.
-func (l *loader) unlock(ctx context.Context, token string, some []load, gone bool) {
-	if len(some) == 0 {
+func (l *loader) unlock(ctx context.Context, token string, batch []load, gone bool) {
+	if len(batch) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ioTimeout)
 	defer cancel()
 	err := l.gate.redis.pipelined(ctx, func(p pipe) {
-		for _, one := range some {
-			k := l.gate.redis.keys(one.target)
+		for _, item := range batch {
+			k := l.gate.redis.keys(item.target)
 			lock := l.gate.redis.lock(k.warming, token)
 			if gone {
 				lock.releaseIn(ctx, p, k.likes+":waiting")
@@ -277,26 +277,26 @@ func (l *loader) unlock(ctx context.Context, token string, some []load, gone boo
 
 // place writes the users of targets into Redis, makes the targets warm, in one round trip, and finishes them. If a key
 // of one target has a wrong type, or a node of the cluster does not answer, the other targets are warm all the same.
-func (l *loader) place(ctx context.Context, token string, some []load, place placing) {
+func (l *loader) place(ctx context.Context, token string, batch []load, place placing) {
 	var placed []func() (bool, error)
-	_ = l.gate.redis.pipelined(ctx, func(p pipe) { placed = place(ctx, p, some, token) }) // each has its error
+	_ = l.gate.redis.pipelined(ctx, func(p pipe) { placed = place(ctx, p, batch, token) }) // each has its error
 	var failed, done []load
-	for i, one := range some {
+	for i, item := range batch {
 		warm, err := placed[i]()
 		switch {
 		case err != nil:
-			failed = append(failed, one)
-			l.fail([]load{one}, err)
+			failed = append(failed, item)
+			l.fail([]load{item}, err)
 			continue
 		case !warm:
-			l.refused(ctx, one)
-			failed = append(failed, one)
+			l.refused(ctx, item)
+			failed = append(failed, item)
 		}
-		done = append(done, one)
+		done = append(done, item)
 	}
 	l.unlock(ctx, token, failed, false)
-	for _, one := range done {
-		one.done(nil)
+	for _, item := range done {
+		item.done(nil)
 	}
 }
 
@@ -312,9 +312,9 @@ func allOf(commands []redis.Cmder) (warm bool, err error) {
 }
 
 // refused logs a load that did not make its target warm: what was read may be old. The gate is asked again.
-func (l *loader) refused(ctx context.Context, one load) {
+func (l *loader) refused(ctx context.Context, item load) {
 	l.gate.log.InfoContext(ctx, "target was closed, or its lock was lost, while it was loaded",
-		"target", one.target.String())
+		"target", item.target.String())
 }
 
 // put adds a set of a load to a pipeline: its users, and 0. It sorts users.
@@ -324,32 +324,32 @@ func (r *Redis) put(ctx context.Context, p pipe, k targetKeys, token string, set
 
 // alone loads a target of many likers: pages of its users into memory, some 20 bytes each, and then set by set into
 // Redis.
-func (l *loader) alone(one load, token string) {
+func (l *loader) alone(item load, token string) {
 	ctx, cancel := context.WithTimeout(context.Background(), largeLimit)
 	defer cancel()
-	err := l.turn(ctx, one.target, token)
+	err := l.turn(ctx, item.target, token)
 	if err == nil {
 		noted, due := -1, time.Time{} // each extension is a round trip
-		err = l.loading.large(ctx, one.target, token, one.epoch, func(sets int) error {
+		err = l.loading.large(ctx, item.target, token, item.epoch, func(sets int) error {
 			if now := time.Now(); sets != noted || now.After(due) {
 				noted, due = sets, now.Add(loadLock/10)
-				return l.keep(ctx, one.target, token, sets)
+				return l.keep(ctx, item.target, token, sets)
 			}
 			return nil
 		})
 		<-l.large
 	}
 	if err != nil {
-		l.unlock(ctx, token, []load{one}, false)
+		l.unlock(ctx, token, []load{item}, false)
 	}
 	switch {
 	case errors.Is(err, ErrLockLost): // often to a deletion
-		l.refused(ctx, one)
-		one.done(nil)
+		l.refused(ctx, item)
+		item.done(nil)
 	case err != nil:
-		l.fail([]load{one}, err)
+		l.fail([]load{item}, err)
 	default:
-		one.done(nil)
+		item.done(nil)
 	}
 }
 
@@ -396,19 +396,19 @@ func (l likeLoading) sizes(ctx context.Context, targets []models.Target) (map[mo
 
 func (l likeLoading) read(ctx context.Context, targets []models.Target) (placing, error) {
 	users, err := likes.New(l.store).LikersOf(ctx, targets)
-	return func(ctx context.Context, p pipe, some []load, token string) []func() (bool, error) {
+	return func(ctx context.Context, p pipe, batch []load, token string) []func() (bool, error) {
 		placed := map[models.Target]func() (bool, error){}
-		small := slices.DeleteFunc(slices.Clone(some), func(one load) bool {
-			return setsFor(len(users[one.target])) > 1
+		small := slices.DeleteFunc(slices.Clone(batch), func(item load) bool {
+			return setsFor(len(users[item.target])) > 1
 		})
 		for _, call := range inCalls(l.redis, small) {
 			l.placeSmall(ctx, p, call, users, token, placed)
 		}
-		return eachOf(some, func(one load) func() (bool, error) {
-			if of := placed[one.target]; of != nil {
+		return eachOf(batch, func(item load) func() (bool, error) {
+			if of := placed[item.target]; of != nil {
 				return of
 			}
-			commands := l.placeSets(ctx, p, one, users[one.target], token)
+			commands := l.placeSets(ctx, p, item, users[item.target], token)
 			return func() (bool, error) { return allOf(commands) }
 		})
 	}, err
@@ -416,21 +416,21 @@ func (l likeLoading) read(ctx context.Context, targets []models.Target) (placing
 
 // placeSmall makes targets warm whose users are one set.
 func (l likeLoading) placeSmall(
-	ctx context.Context, p pipe, some []load, users map[models.Target][]int64, token string,
+	ctx context.Context, p pipe, batch []load, users map[models.Target][]int64, token string,
 	placed map[models.Target]func() (bool, error),
 ) {
-	if len(some) == 0 {
+	if len(batch) == 0 {
 		return
 	}
 	keys, args := []string(nil), []any{token}
-	for _, one := range some {
-		k, list := l.redis.keys(one.target), users[one.target]
+	for _, item := range batch {
+		k, list := l.redis.keys(item.target), users[item.target]
 		keys = append(keys, k.shard, k.likes, k.warming, setKey(k.likes, token, 0))
-		args = append(args, one.epoch, len(list), dumpSet(list))
+		args = append(args, item.epoch, len(list), dumpSet(list))
 	}
 	reply := p.script(ctx, "place", keys, args...)
-	for i, one := range some {
-		placed[one.target] = func() (bool, error) {
+	for i, item := range batch {
+		placed[item.target] = func() (bool, error) {
 			n, err := ofTarget[int64](reply, i)
 			return n == 1, err
 		}
@@ -438,21 +438,21 @@ func (l likeLoading) placeSmall(
 }
 
 // placeSets makes a target warm whose users are many sets.
-func (l likeLoading) placeSets(ctx context.Context, p pipe, one load, users []int64, token string) []redis.Cmder {
-	k, sets := l.redis.keys(one.target), setsFor(len(users))
+func (l likeLoading) placeSets(ctx context.Context, p pipe, item load, users []int64, token string) []redis.Cmder {
+	k, sets := l.redis.keys(item.target), setsFor(len(users))
 	commands := []redis.Cmder{l.redis.noteLoad(ctx, p, k, token, sets)}
 	for _, part := range spread(users, sets) {
 		commands = append(commands, l.redis.put(ctx, p, k, token, part.set, part.users))
 	}
 	return append(commands, p.script(ctx, "warm",
-		[]string{k.shard, k.likes, k.warming, k.garbage}, token, one.epoch, sets, len(users)))
+		[]string{k.shard, k.likes, k.warming, k.garbage}, token, item.epoch, sets, len(users)))
 }
 
 // eachOf returns the result of f for each element of a list.
 func eachOf[E, R any](list []E, f func(E) R) []R {
 	results := make([]R, len(list))
-	for i, one := range list {
-		results[i] = f(one)
+	for i, item := range list {
+		results[i] = f(item)
 	}
 	return results
 }

@@ -357,20 +357,20 @@ func TestPlaceScript_eachTargetHasItsOutcome(t *testing.T) {
 		openShard(t, r, target.Shard(shards), 7)
 	}
 	const token = "load"
-	var some []load
+	var batch []load
 	for _, target := range targets {
-		some = append(some, load{target: target, epoch: "7"})
+		batch = append(batch, load{target: target, epoch: "7"})
 		if target != post(2) { // whose lock is lost
 			require.NoError(t, plain.Set(t.Context(), r.keys(target).warming, token, time.Minute).Err())
 		}
 	}
-	some[2].epoch = "6" // the shard was opened again since
+	batch[2].epoch = "6" // the shard was opened again since
 	require.NoError(t, plain.Set(t.Context(), r.keys(post(4)).likes, "of a wrong type", 0).Err())
 	users := map[models.Target][]int64{post(1): {8, 9}, post(2): {8}, post(3): {8}, post(4): {8}}
 	place := func() []string {
 		placed := map[models.Target]func() (bool, error){}
 		err := r.pipelined(t.Context(), func(p pipe) {
-			likeLoading{redis: r}.placeSmall(t.Context(), p, some, users, token, placed)
+			likeLoading{redis: r}.placeSmall(t.Context(), p, batch, users, token, placed)
 		})
 		require.NoError(t, err)
 		var outcomes []string

@@ -121,14 +121,14 @@ func TestLock_whoseHolderDiesIsFreeAfterItsTime(t *testing.T) {
 func TestLock_twoWaitersWorkOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	_, plain := newRedis(t)
-	var working, most, worked atomic.Int32
+	var working, highest, worked atomic.Int32
 	var processes sync.WaitGroup
 	for range 3 {
 		p := newLockProcess(t, urlOf(plain))
 		processes.Go(func() {
 			for range 5 {
 				err := p.acquire(t, rand.Text(), 2*time.Second).While(t.Context(), func(ctx context.Context) error {
-					most.Store(max(most.Load(), working.Add(1)))
+					highest.Store(max(highest.Load(), working.Add(1)))
 					for range 10 { // the others have time to disturb
 						assert.NoError(t, plain.Ping(ctx).Err())
 					}
@@ -141,7 +141,7 @@ func TestLock_twoWaitersWorkOneAfterTheOther(t *testing.T) {
 		})
 	}
 	processes.Wait()
-	require.EqualValues(t, 1, most.Load())
+	require.EqualValues(t, 1, highest.Load())
 	require.EqualValues(t, 15, worked.Load())
 }
 

@@ -129,9 +129,9 @@ func (o *Outbox) ForgetTargets(ctx context.Context, epoch int64) error {
 		return err
 	}
 	err := o.redis.EachWarmOf(ctx, o.shard, func(targets []models.Target) error {
-		for some := range slices.Chunk(targets, forgetBatch) {
+		for batch := range slices.Chunk(targets, forgetBatch) {
 			var found []string
-			for _, target := range some {
+			for _, target := range batch {
 				found = append(found, o.redis.likesKey(target))
 			}
 			if err := forget(found); err != nil {

@@ -30,9 +30,9 @@ func (l *Likes) ReassertEvent(ctx context.Context, target models.Target, user in
 
 func (l *Likes) reassert(ctx context.Context, target models.Target, users []int64, known string) error {
 	k := l.redis.keys(target)
-	for some := range slices.Chunk(users, maxBatch) {
+	for batch := range slices.Chunk(users, maxBatch) {
 		args := []any{l.limit, target.Short(), known}
-		for _, user := range some {
+		for _, user := range batch {
 			args = append(args, user)
 		}
 		n, err := l.redis.run(ctx, "reassert", []string{k.shard, k.outbox, k.likes}, args...).Int()

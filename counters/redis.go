@@ -80,8 +80,8 @@ func Open(url string, shards int, options ...Option) (*Redis, error) {
 	if r.client, err = connect(url, connection{16 * runtime.GOMAXPROCS(0), ioTimeout, r.greet}, options); err != nil {
 		return nil, err
 	}
-	if one, ok := r.client.(*redis.Client); ok {
-		one.AddHook(newBreaker())
+	if item, ok := r.client.(*redis.Client); ok {
+		item.AddHook(newBreaker())
 	}
 	if r.blocking, err = connect(url, connection{shards + 2, ioTimeout, r.greet}, options); err != nil {
 		return nil, errors.Join(err, r.client.Close())
@@ -285,15 +285,15 @@ func (r *Redis) MemoryRatio(ctx context.Context) (ratio float64, err error) {
 		if err != nil {
 			return 0, fmt.Errorf("read memory of redis: %w", err)
 		}
-		most, err := strconv.ParseFloat(info["Memory"]["maxmemory"], 64)
-		if err != nil || most == 0 {
+		limit, err := strconv.ParseFloat(info["Memory"]["maxmemory"], 64)
+		if err != nil || limit == 0 {
 			continue // a server that does not name its limit has none to compare with
 		}
 		used, err := strconv.ParseFloat(info["Memory"]["used_memory"], 64)
 		if err != nil {
 			return 0, fmt.Errorf("read memory of redis: %w", err)
 		}
-		ratio = max(ratio, used/most)
+		ratio = max(ratio, used/limit)
 	}
 	return ratio, nil
 }

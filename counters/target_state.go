@@ -71,22 +71,22 @@ func (r *Redis) countUsers(ctx context.Context, targets []models.Target, states 
 			sets = append(sets, set{&states[i], key, targets[i].Kind == models.KindDrop})
 		}
 	}
-	for some := range slices.Chunk(sets, 1000) {
-		sizes := make([]*redis.IntCmd, len(some))
+	for batch := range slices.Chunk(sets, 1000) {
+		sizes := make([]*redis.IntCmd, len(batch))
 		err := r.read(ctx, func(p redis.Pipeliner) {
-			for i, one := range some {
-				if one.drop {
-					sizes[i] = p.HLen(ctx, one.key)
+			for i, item := range batch {
+				if item.drop {
+					sizes[i] = p.HLen(ctx, item.key)
 				} else {
-					sizes[i] = p.SCard(ctx, one.key)
+					sizes[i] = p.SCard(ctx, item.key)
 				}
 			}
 		})
 		if err != nil {
 			return fmt.Errorf("read sizes of sets: %w", err)
 		}
-		for i, one := range some {
-			one.state.Users += sizes[i].Val() - 1 // of which one is 0, which is not a user
+		for i, item := range batch {
+			item.state.Users += sizes[i].Val() - 1 // of which one is 0, which is not a user
 		}
 	}
 	return nil

@@ -45,8 +45,8 @@ func (r *Redis) EachUser(ctx context.Context, target models.Target, fn func([]in
 		if len(numbers) == 0 {
 			return nil
 		}
-		for some := range slices.Chunk(numbers, readSets) {
-			ids, err := r.usersOf(ctx, setKeys(r.keys(target).likes, load, some))
+		for batch := range slices.Chunk(numbers, readSets) {
+			ids, err := r.usersOf(ctx, setKeys(r.keys(target).likes, load, batch))
 			if err != nil {
 				return fmt.Errorf("read users of %s: %w", target, err)
 			}

@@ -73,7 +73,7 @@ func (d *desk) clean(t *testing.T) {
 	t.Helper()
 	d.settle()
 	sum, err := workers.NewVerifier(d.store, d.redis, d.likes, false,
-		func(one models.Difference) { t.Errorf("verify: %s", one) }).Verify(t.Context())
+		func(item models.Difference) { t.Errorf("verify: %s", item) }).Verify(t.Context())
 	if err != nil || sum.Differences != 0 || sum.Undecided != 0 {
 		t.Errorf("verify: %+v, %v", sum, err)
 	}
@@ -444,8 +444,8 @@ func TestReconcile_reportsAndRepairs(t *testing.T) {
 		for range 10 {
 			got := ask(body)
 			compared, found = compared+got.Compared, found+len(got.Differences)
-			for _, one := range got.Differences {
-				if one.Repaired {
+			for _, item := range got.Differences {
+				if item.Repaired {
 					repaired++
 				}
 			}

@@ -208,7 +208,7 @@ func TestEmail_isReadByHigherRolesAndRecorded(t *testing.T) {
 		}
 		made[role] = u.ID
 	}
-	for as, most := range map[account]models.Role{mod: models.RoleUser, admin: models.RoleAdmin} {
+	for as, limit := range map[account]models.Role{mod: models.RoleUser, admin: models.RoleAdmin} {
 		if r := a.must(t, 200, as, "GET", "/v1/admin/users", nil); strings.Contains(string(r.Body), "@example.org") {
 			t.Errorf("a list shows addresses: %s", r)
 		}
@@ -216,7 +216,7 @@ func TestEmail_isReadByHigherRolesAndRecorded(t *testing.T) {
 			before := a.number(t, emailReads, id, as.ID)
 			r := a.must(t, 200, as, "GET", fmt.Sprintf("/v1/admin/users/%d", id), nil)
 			shown := strings.Contains(string(r.Body), "@example.org")
-			if shown != (role <= most) {
+			if shown != (role <= limit) {
 				t.Errorf("of a %s: %s", role, r)
 			}
 			after := a.number(t, emailReads, id, as.ID)

@@ -46,7 +46,7 @@ func (s *Server) newAccountJSON(a *models.Account) accountJSON {
 }
 
 // prefixOf reads a parameter that is a prefix of a name; "" if it is missing.
-func prefixOf(c *fiber.Ctx, parameter string, most int) (string, error) {
+func prefixOf(c *fiber.Ctx, parameter string, limit int) (string, error) {
 	if !c.Context().QueryArgs().Has(parameter) {
 		return "", nil
 	}
@@ -54,14 +54,14 @@ func prefixOf(c *fiber.Ctx, parameter string, most int) (string, error) {
 	unprintable := func(r rune) bool { return r <= ' ' || r > '~' }
 	var fault models.Fault
 	switch {
-	case prefix == "" || len(prefix) > most:
-		fault = models.WrongLength(len(prefix), 1, most)
+	case prefix == "" || len(prefix) > limit:
+		fault = models.WrongLength(len(prefix), 1, limit)
 	case strings.ContainsFunc(prefix, unprintable):
 		fault = models.Broken(models.FieldBadCharacters, "")
 	default:
 		return prefix, nil
 	}
-	return "", models.Invalid(parameter, fault.Saying("must be 1 to %d characters of ASCII, without spaces", most))
+	return "", models.Invalid(parameter, fault.Saying("must be 1 to %d characters of ASCII, without spaces", limit))
 }
 
 func (s *Server) listAccounts(c *fiber.Ctx) error {

@@ -63,9 +63,9 @@ func TestRevisions_listIsLight(t *testing.T) {
 		if last := items[30]; last.Version != 0 || len(last.Changed) != 0 {
 			t.Errorf("the first version is listed as %+v", last)
 		}
-		one := read[revision](t, a.must(t, 200, account{}, "GET", pathOf(target)+"/revisions/7", nil))
-		if one.Version != 7 || one.Content == nil || len(*one.Content) != 59_001 || one.HTML == nil {
-			t.Errorf("version 7 is %+v", one)
+		item := read[revision](t, a.must(t, 200, account{}, "GET", pathOf(target)+"/revisions/7", nil))
+		if item.Version != 7 || item.Content == nil || len(*item.Content) != 59_001 || item.HTML == nil {
+			t.Errorf("version 7 is %+v", item)
 		}
 		for _, version := range []string{"31", "99", "-1", "07", "x", "9223372036854775808"} {
 			a.refused(t, 404, "not_found", account{}, "GET", pathOf(target)+"/revisions/"+version, nil)

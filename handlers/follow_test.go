@@ -222,8 +222,8 @@ func TestPeople_costTheSameWhateverTheirNumber(t *testing.T) {
 	}
 	for _, list := range []struct {
 		path  string
-		least int64 // items of a page of 100
-		most  int64 // queries
+		low   int64 // items of a page of 100
+		limit int64 // queries
 	}{
 		{userPath(ada) + "/posts", 100, 5}, {userPath(ada) + "/comments", 100, 5},
 		{userPath(ada) + "/likes", 100, 5}, {userPath(ada) + "/likes?type=comment", 100, 5}, {"/v1/me/likes", 100, 4},
@@ -240,11 +240,11 @@ func TestPeople_costTheSameWhateverTheirNumber(t *testing.T) {
 			if i == 0 {
 				first = sent
 			}
-			if sent != first || sent > list.most {
+			if sent != first || sent > list.limit {
 				t.Errorf("%s of %d: %d statements, want at most %d and as many as for 1 (%d)", list.path, limit, sent,
-					list.most, first)
+					list.limit, first)
 			}
-			if limit == 100 && int64(len(read[page[obj]](t, r).Items)) < list.least {
+			if limit == 100 && int64(len(read[page[obj]](t, r).Items)) < list.low {
 				t.Errorf("%s: %d items", list.path, len(read[page[obj]](t, r).Items))
 			}
 		}

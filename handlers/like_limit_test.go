@@ -49,9 +49,9 @@ func TestLikeLimit_holdsForAllProcessesTogether(t *testing.T) {
 		}
 	})
 	// What the limit allows in that time, and one advanced like for each process.
-	most := 40 + int64(time.Since(began)/(1500*time.Millisecond)) + 3
-	if n := passed.Load(); n > most || n < 30 || refused.Load() == 0 {
-		t.Errorf("%d likes passed, %d were refused; want at most %d and at least 30", n, refused.Load(), most)
+	limit := 40 + int64(time.Since(began)/(1500*time.Millisecond)) + 3
+	if n := passed.Load(); n > limit || n < 30 || refused.Load() == 0 {
+		t.Errorf("%d likes passed, %d were refused; want at most %d and at least 30", n, refused.Load(), limit)
 	}
 	_, r := first.refused(t, 429, "rate_limited", as, "PUT", path, nil)
 	if after := number(t, `(\d+)`, r.Header.Get("Retry-After")); after < 1 || after > 4 {
@@ -81,9 +81,9 @@ func TestLikeLimit_isByTrust(t *testing.T) {
 		began := time.Now()
 		passed, _ := a.until(t, 200, try.as, "PUT", path, nil)
 		// What the limit, which is for a minute, allows meanwhile, and one advanced like.
-		most := try.want + int(time.Since(began)*time.Duration(try.want)/time.Minute) + 2
-		if passed < try.want*9/10 || passed > most {
-			t.Errorf("%s likes %d times at once, want %d and at most %d", try.name, passed, try.want, most)
+		limit := try.want + int(time.Since(began)*time.Duration(try.want)/time.Minute) + 2
+		if passed < try.want*9/10 || passed > limit {
+			t.Errorf("%s likes %d times at once, want %d and at most %d", try.name, passed, try.want, limit)
 		}
 	}
 }
@@ -102,9 +102,9 @@ func TestLikeLimit_countsClaimsAndReturns(t *testing.T) {
 		}
 		began := time.Now()
 		passed, _ := a.until(t, status, as, method, path, nil)
-		most := 20 + int(time.Since(began)*20/time.Minute) + 1 // one is advanced
-		if passed < 17 || passed > most {
-			t.Errorf("%s passes %d times at once, want 20 and at most %d", method, passed, most)
+		limit := 20 + int(time.Since(began)*20/time.Minute) + 1 // one is advanced
+		if passed < 17 || passed > limit {
+			t.Errorf("%s passes %d times at once, want 20 and at most %d", method, passed, limit)
 		}
 	}
 }
@@ -134,8 +134,8 @@ func TestLikeLimit_forgetsOldLeases(t *testing.T) {
 		n, _ := a.until(t, 200, as, "PUT", path, nil)
 		passed += n
 	}
-	if most := 37 - 3*5 + int(time.Since(began)/(1500*time.Millisecond)) + 1; passed > most || passed < 20 {
-		t.Errorf("%d likes passed afterwards, want at most %d and at least 20", passed, most)
+	if limit := 37 - 3*5 + int(time.Since(began)/(1500*time.Millisecond)) + 1; passed > limit || passed < 20 {
+		t.Errorf("%d likes passed afterwards, want at most %d and at least 20", passed, limit)
 	}
 }
 

@@ -278,8 +278,8 @@ func TestLogin_isThrottledAlikeForKnownAndUnknown(t *testing.T) {
 		}
 	}
 	// Attempts that come later wait longer by as much, and by a second of rounding.
-	if most := int(time.Since(began).Seconds()) + 2; slices.Max(waits)-slices.Min(waits) > most {
-		t.Errorf("told apart: Retry-After %v, within %d seconds", waits, most)
+	if limit := int(time.Since(began).Seconds()) + 2; slices.Max(waits)-slices.Min(waits) > limit {
+		t.Errorf("told apart: Retry-After %v, within %d seconds", waits, limit)
 	}
 	// Other logins are not locked out, and a correct password resets the count.
 	right := obj{"login": "ada", "password": "difference engine"}

@@ -331,8 +331,8 @@ func TestLists_costTheSameWhateverTheirLength(t *testing.T) {
 		}
 		a.must(t, 200, ada, "GET", "/v1/posts", nil) // caches the session and opens the connection
 		for _, list := range []struct {
-			path string
-			most int64
+			path  string
+			limit int64
 		}{
 			{"/v1/posts?sort=new", 2}, {"/v1/posts?sort=top", 2}, {fmt.Sprintf("/v1/posts?author=%d", ada.ID), 2},
 			{"/v1/posts?sort=hot", 2}, {"/v1/posts?sort=active", 2},
@@ -360,7 +360,7 @@ func TestLists_costTheSameWhateverTheirLength(t *testing.T) {
 					if i == 0 || a.mode == "gated" && !shared {
 						first = sent // behind the gate it depends on cold targets of the page
 					}
-					most := list.most
+					most := list.limit
 					if as.Token != "" && strings.HasPrefix(list.path, "/v1/posts?") &&
 						!strings.Contains(list.path, "tag=") && !strings.Contains(list.path, "q=") {
 						most++ // reads the viewer's blocks

@@ -139,7 +139,7 @@ func (s *Server) finish(c *fiber.Ctx, start time.Time, err error) {
 	if s.accessLog == AccessNone || s.accessLog == AccessErrors && status < 400 {
 		return
 	}
-	if kind, most := logKind(route, status, err); kind != "" && !s.logged.Take(kind, most) {
+	if kind, limit := logKind(route, status, err); kind != "" && !s.logged.Take(kind, limit) {
 		return
 	}
 	attrs := []slog.Attr{
@@ -172,7 +172,7 @@ const (
 
 // logKind returns the kind that a request is sampled as in the log, and how many lines of that kind are logged in a
 // second. Kind "" is always logged: successful requests, which the limits by address bound.
-func logKind(route string, status int, err error) (kind string, most int) {
+func logKind(route string, status int, err error) (kind string, limit int) {
 	switch {
 	case errors.Is(err, admission.ErrOverload):
 		return "overload", admission.RefusalLines

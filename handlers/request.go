@@ -272,13 +272,13 @@ func pageLimit(c *fiber.Ctx) (int, error) {
 }
 
 // numberOf reads a number of the query. It returns CodeInvalid unless it is from 1 to most.
-func numberOf(c *fiber.Ctx, name string, byDefault, most int) (int, error) {
+func numberOf(c *fiber.Ctx, name string, byDefault, limit int) (int, error) {
 	if !c.Context().QueryArgs().Has(name) {
 		return byDefault, nil
 	}
 	n, err := strconv.Atoi(c.Query(name))
-	if err != nil || n < 1 || n > most {
-		return 0, models.Invalid(name, models.OutOfRange(1, int64(most)))
+	if err != nil || n < 1 || n > limit {
+		return 0, models.Invalid(name, models.OutOfRange(1, int64(limit)))
 	}
 	return n, nil
 }
@@ -302,17 +302,17 @@ func oneOf[S ~string](c *fiber.Ctx, parameter string, words ...S) (S, error) {
 }
 
 // checkIDs returns CodeInvalid unless a field of the body has 1 to most ids of such objects.
-func checkIDs(field string, ids []int64, most int, objects string) error {
+func checkIDs(field string, ids []int64, limit int, objects string) error {
 	var fault models.Fault
 	switch {
-	case len(ids) == 0 || len(ids) > most:
-		fault = models.WrongCount(len(ids), 1, most)
+	case len(ids) == 0 || len(ids) > limit:
+		fault = models.WrongCount(len(ids), 1, limit)
 	case slices.ContainsFunc(ids, func(id int64) bool { return id < 1 }):
 		fault = models.BadFormat(models.FormatID, "")
 	default:
 		return nil
 	}
-	return models.Invalid(field, fault.Saying("must be 1 to %d ids of %s", most, objects))
+	return models.Invalid(field, fault.Saying("must be 1 to %d ids of %s", limit, objects))
 }
 
 // etag returns the entity tag of a version, without the hash of an answer: the part that If-Match compares.

@@ -406,7 +406,7 @@ func TestStream_coalescesBursts(t *testing.T) {
 		})
 		took := time.Since(begin)
 		want := counted{Type: "post", ID: p.ID, LikesCount: int64(len(users))}
-		var events, most int
+		var events, highest int
 		for _, f := range followers {
 			of := map[int64]int{}
 			n := 0
@@ -421,9 +421,9 @@ func TestStream_coalescesBursts(t *testing.T) {
 				ended = e.data == want
 			}
 			events += n
-			most = max(most, n)
+			highest = max(highest, n)
 		}
-		t.Logf("%d likes in %v, %d events to %d clients, %d to one", likes+len(users), took, events, clients, most)
+		t.Logf("%d likes in %v, %d events to %d clients, %d to one", likes+len(users), took, events, clients, highest)
 	})
 }
 

@@ -104,12 +104,12 @@ func TestFollowers_areNotifiedOnceUntilTheyRead(t *testing.T) {
 	for _, as := range []account{bob, carol, dan} {
 		a.subscribe(t, as, p, "following")
 	}
-	one := a.newComment(t, dan, p.ID)
-	told(bob, fmt.Sprintf("comment %d", one.ID))
+	item := a.newComment(t, dan, p.ID)
+	told(bob, fmt.Sprintf("comment %d", item.ID))
 	told(dan) // the author
-	told(ada, fmt.Sprintf("reply %d", one.ID))
+	told(ada, fmt.Sprintf("reply %d", item.ID))
 	a.newComment(t, dan, p.ID)
-	told(bob, fmt.Sprintf("comment %d", one.ID)) // unread
+	told(bob, fmt.Sprintf("comment %d", item.ID)) // unread
 
 	// Reading the post reads the notification, if it has been read that far.
 	list := a.notifications(t, bob, "")
@@ -117,11 +117,11 @@ func TestFollowers_areNotifiedOnceUntilTheyRead(t *testing.T) {
 	require.Equal(t, p.ID, list[0].Post.ID)
 	a.must(t, 200, carol, "POST", "/v1/notifications/read", obj{"up_to": int64(1 << 40)})
 	a.markRead(t, bob, p.ID, obj{})
-	told(bob, fmt.Sprintf("comment %d read", one.ID))
-	told(carol, fmt.Sprintf("comment %d read", one.ID))
+	told(bob, fmt.Sprintf("comment %d read", item.ID))
+	told(carol, fmt.Sprintf("comment %d read", item.ID))
 	three := a.newComment(t, dan, p.ID)
 	for _, as := range []account{bob, carol} {
-		told(as, fmt.Sprintf("comment %d read", one.ID), fmt.Sprintf("comment %d", three.ID))
+		told(as, fmt.Sprintf("comment %d read", item.ID), fmt.Sprintf("comment %d", three.ID))
 	}
 
 	// Who has read the comment already, was notified of it otherwise, or wrote it, is not notified.
@@ -130,15 +130,15 @@ func TestFollowers_areNotifiedOnceUntilTheyRead(t *testing.T) {
 	a.markRead(t, bob, p.ID, obj{})
 	a.newComment(t, carol, p.ID)
 	a.markRead(t, bob, p.ID, obj{})
-	told(bob, fmt.Sprintf("comment %d read", one.ID), fmt.Sprintf("comment %d read", three.ID))
+	told(bob, fmt.Sprintf("comment %d read", item.ID), fmt.Sprintf("comment %d read", three.ID))
 
 	// A notification of a deleted comment is hidden, and keeps no other away.
 	six := a.newComment(t, ada, p.ID)
-	told(bob, fmt.Sprintf("comment %d read", one.ID), fmt.Sprintf("comment %d read", three.ID),
+	told(bob, fmt.Sprintf("comment %d read", item.ID), fmt.Sprintf("comment %d read", three.ID),
 		fmt.Sprintf("comment %d", six.ID))
 	a.must(t, 204, ada, "DELETE", pathOf(six), nil)
 	seven := a.newComment(t, ada, p.ID)
-	told(bob, fmt.Sprintf("comment %d read", one.ID), fmt.Sprintf("comment %d read", three.ID),
+	told(bob, fmt.Sprintf("comment %d read", item.ID), fmt.Sprintf("comment %d read", three.ID),
 		fmt.Sprintf("comment %d", seven.ID))
 
 	// Comments of blocked users notify nobody, nor does a comment that was deleted before its turn.

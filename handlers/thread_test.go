@@ -50,9 +50,9 @@ func (a *api) plant(t testing.TB, as account, postID int64, seeds []seed) (base 
 		rows = append(rows, fmt.Sprintf("(%d,%d,%d,%s,%d,'C',FROM_UNIXTIME(%d),%d)", base+int64(i)+1, postID, as.ID,
 			parent, s.depth, 1_700_000_000+i*7%900, i*5%7))
 	}
-	for some := range slices.Chunk(rows, 2000) {
+	for batch := range slices.Chunk(rows, 2000) {
 		exec("INSERT INTO comments (id, post_id, user_id, parent_id, depth, content, created_at, likes_count) VALUES " +
-			strings.Join(some, ","))
+			strings.Join(batch, ","))
 	}
 	exec(`
 		UPDATE posts
@@ -403,12 +403,12 @@ func TestComments_comeWithTheirReplies(t *testing.T) {
 				}
 			}
 		}
-		one := read[tree](t, a.must(t, 200, ada, "GET", fmt.Sprintf("/v1/comments/%d", base+11), nil))
-		if got := shape(page[tree]{Items: []tree{one}}, base); got != "11(+)" || one.Depth != 3 {
-			t.Errorf("a comment by itself is %s at depth %d", got, one.Depth)
+		item := read[tree](t, a.must(t, 200, ada, "GET", fmt.Sprintf("/v1/comments/%d", base+11), nil))
+		if got := shape(page[tree]{Items: []tree{item}}, base); got != "11(+)" || item.Depth != 3 {
+			t.Errorf("a comment by itself is %s at depth %d", got, item.Depth)
 		}
 		if got := shape(read[page[tree]](t,
-			a.must(t, 200, ada, "GET", replies(11)+"?cursor="+*one.Replies.NextCursor, nil)), base); got != "12" {
+			a.must(t, 200, ada, "GET", replies(11)+"?cursor="+*item.Replies.NextCursor, nil)), base); got != "12" {
 			t.Errorf("its replies are %s", got)
 		}
 		if got := shape(read[page[tree]](t,

@@ -50,7 +50,7 @@ func MakeApart(ctx context.Context, field string, file []byte) (*Made, error) {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")   // its file may have been replaced since it started
 	cmd.Args, cmd.Env = []string{apartName}, []string{} // it needs no secret of this process
 	var out, said capped
-	out.most, said.most = apartOutput, 4<<10
+	out.limit, said.limit = apartOutput, 4<<10
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(file), &out, &said
 	cmd.WaitDelay = time.Second
 	err := cmd.Run()
@@ -73,12 +73,12 @@ func MakeApart(ctx context.Context, field string, file []byte) (*Made, error) {
 
 // capped is a buffer that refuses more than most bytes.
 type capped struct {
-	b    bytes.Buffer
-	most int
+	b     bytes.Buffer
+	limit int
 }
 
 func (c *capped) Write(p []byte) (int, error) {
-	if c.b.Len()+len(p) > c.most {
+	if c.b.Len()+len(p) > c.limit {
 		return 0, io.ErrShortWrite
 	}
 	return c.b.Write(p)
@@ -122,8 +122,8 @@ func serveApart(in io.Reader, out, errs io.Writer) (status int) {
 // limitProcessor makes the system kill this process when it has used a time of processors, in whole seconds. Time that
 // it waits for a processor does not count: a bound on the time alone would refuse photos where others keep each core
 // busy.
-func limitProcessor(most time.Duration) error {
-	seconds := uint64(most / time.Second)
+func limitProcessor(limit time.Duration) error {
+	seconds := uint64(limit / time.Second)
 	if err := syscall.Setrlimit(syscall.RLIMIT_CPU, &syscall.Rlimit{Cur: seconds, Max: seconds}); err != nil {
 		return fmt.Errorf("limit the processor time: %w", err)
 	}

@@ -75,7 +75,7 @@ func TestMakeApart_yields(t *testing.T) {
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	var out capped
-	out.most = apartOutput
+	out.limit = apartOutput
 	cmd.Stdout = &out
 	require.NoError(t, cmd.Start())
 	_, err = in.Write(jpegOf{components: 1, luma: 0x11, progressive: true, scans: 2}.file(64, 64, false))

@@ -72,14 +72,14 @@ func asPNG(p *image.RGBA) ([]byte, error) {
 
 // asJPEG returns a JPEG of the best quality with which it has no more bytes than most, and of the worst one if none
 // has.
-func asJPEG(p *image.RGBA, most int) ([]byte, error) {
+func asJPEG(p *image.RGBA, limit int) ([]byte, error) {
 	var out bytes.Buffer
 	for _, quality := range []int{85, 75, 60} {
 		out.Reset()
 		if err := jpeg.Encode(&out, p, &jpeg.Options{Quality: quality}); err != nil {
 			return nil, fmt.Errorf("encode an image: %w", err)
 		}
-		if out.Len() <= most {
+		if out.Len() <= limit {
 			break
 		}
 	}

@@ -94,16 +94,16 @@ var (
 
 // boundError means that a file exceeds a bound.
 type boundError struct {
-	most int64
-	unit string
+	limit int64
+	unit  string
 }
 
-func (o *boundError) Error() string { return fmt.Sprintf("the file exceeds %d %s", o.most, o.unit) }
+func (o *boundError) Error() string { return fmt.Sprintf("the file exceeds %d %s", o.limit, o.unit) }
 
 // fault returns the error of a file.
 func fault(field string, err error) error {
 	if over, ok := errors.AsType[*boundError](err); ok {
-		return models.Invalid(field, models.TooLarge(over.most, over.unit))
+		return models.Invalid(field, models.TooLarge(over.limit, over.unit))
 	}
 	if errors.Is(err, errWork) {
 		return models.Invalid(field, models.BadFormat(models.FormatImage,

@@ -51,12 +51,12 @@ func (l *DeadLetter) Events(shards int) (events []Event, first Position, err err
 		}
 		runs = envelope.Runs
 	}
-	for _, one := range runs {
-		some, err := one.Run.Events(l.Shard, shards)
+	for _, item := range runs {
+		batch, err := item.Run.Events(l.Shard, shards)
 		if err != nil {
 			return nil, Position{}, unreadable(err)
 		}
-		events = append(events, some...)
+		events = append(events, batch...)
 	}
 	return events, runs[0].Pos, nil
 }

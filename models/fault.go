@@ -118,26 +118,26 @@ func TooLarge(limit int64, unit string) Fault {
 }
 
 // WrongLength returns the fault of a text with length characters, which must have least to most.
-func WrongLength(length, least, most int) Fault {
-	f := TooLong(most)
-	if length < least {
-		f = Fault{Code: FieldTooShort, Params: Params{"min": least, "max": most, "unit": unitCharacters}}
+func WrongLength(length, low, high int) Fault {
+	f := TooLong(high)
+	if length < low {
+		f = Fault{Code: FieldTooShort, Params: Params{"min": low, "max": high, "unit": unitCharacters}}
 	}
-	return f.Saying("must have %d to %d characters", least, most)
+	return f.Saying("must have %d to %d characters", low, high)
 }
 
 // WrongCount returns the fault of a list with n items, which must have least to most.
-func WrongCount(n, least, most int) Fault {
-	if n < least {
-		return Fault{FieldTooFew, Params{"min": least, "max": most}, fmt.Sprintf("must be %d to %d", least, most)}
+func WrongCount(n, low, high int) Fault {
+	if n < low {
+		return Fault{FieldTooFew, Params{"min": low, "max": high}, fmt.Sprintf("must be %d to %d", low, high)}
 	}
-	return Fault{FieldTooMany, Params{"max": most}, fmt.Sprintf("must be at most %d", most)}
+	return Fault{FieldTooMany, Params{"max": high}, fmt.Sprintf("must be at most %d", high)}
 }
 
 // OutOfRange returns the fault of a number that is not between least and most.
-func OutOfRange(least, most int64) Fault {
-	return Fault{FieldOutOfRange, Params{"min": least, "max": most},
-		fmt.Sprintf("must be a number from %d to %d", least, most)}
+func OutOfRange(low, high int64) Fault {
+	return Fault{FieldOutOfRange, Params{"min": low, "max": high},
+		fmt.Sprintf("must be a number from %d to %d", low, high)}
 }
 
 // NotOneOf returns the fault of a word that is none of those that are allowed.

@@ -95,9 +95,9 @@ func (r *Releaser) releaseEnded(ctx context.Context, done *Released, cold coldDr
 			if err != nil && len(failures) < runFailures {
 				failures = append(failures, fmt.Errorf("release claims: %w", err))
 			}
-			for _, one := range left {
-				drop := cold.of(one.DropID)
-				drop.Claims = append(drop.Claims, one)
+			for _, item := range left {
+				drop := cold.of(item.DropID)
+				drop.Claims = append(drop.Claims, item)
 			}
 			r.sent(done, len(list)-len(left), err)
 		}
@@ -121,8 +121,8 @@ func (r *Releaser) sendSettings(ctx context.Context, done *Released, cold coldDr
 			if err != nil && len(failures) < runFailures {
 				failures = append(failures, fmt.Errorf("send settings of drops: %w", err))
 			}
-			for _, one := range left {
-				cold.of(one.ID).Version = one.Version
+			for _, item := range left {
+				cold.of(item.ID).Version = item.Version
 			}
 			r.sent(done, len(list)-len(left), err)
 		}
@@ -234,9 +234,9 @@ func resendClaims(
 		if err != nil {
 			return resent, err
 		}
-		for _, one := range list {
-			if one.DropID == dropID {
-				ended = append(ended, models.LiveClaim{UserID: one.UserID, ID: one.ID})
+		for _, item := range list {
+			if item.DropID == dropID {
+				ended = append(ended, models.LiveClaim{UserID: item.UserID, ID: item.ID})
 			}
 		}
 		if len(list) < releasePage || list[len(list)-1].DropID != dropID {

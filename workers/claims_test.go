@@ -463,14 +463,14 @@ func TestVerify_findsDifferencesOfClaims(t *testing.T) {
 			require.Contains(t, found[0], c.want)
 			require.Contains(t, found[0], drop.Target().String())
 			desk, all := NewDesk(s.store, s.redis, s.likes), found
-			one, err := desk.Compare(t.Context(), drop.Target(), false)
+			item, err := desk.Compare(t.Context(), drop.Target(), false)
 			require.NoError(t, err)
-			require.Equal(t, all, texts(one), "the same for one target")
+			require.Equal(t, all, texts(item), "the same for one target")
 			shard := drop.Target().Shard(s.store.Shards())
-			one, compared, next, err := desk.CompareShard(t.Context(), shard, models.KindDrop, 0, 10,
+			item, compared, next, err := desk.CompareShard(t.Context(), shard, models.KindDrop, 0, 10,
 				time.Now().Add(patience), false)
 			require.NoError(t, err)
-			require.Equal(t, all, texts(one), "the same for a shard")
+			require.Equal(t, all, texts(item), "the same for a shard")
 			require.Equal(t, 1, compared)
 			require.Zero(t, next)
 			found = s.verify(true)

@@ -39,14 +39,14 @@ func (c *Closer) Close(ctx context.Context) (closed int, err error) {
 		if err != nil {
 			return closed, errors.Join(append(failures, err)...)
 		}
-		for _, one := range open {
-			after = one.ID
-			done, err := c.close(ctx, one)
+		for _, item := range open {
+			after = item.ID
+			done, err := c.close(ctx, item)
 			if done {
 				closed++
 			}
 			if err != nil && len(failures) < runFailures { // the next may be on another node
-				failures = append(failures, fmt.Errorf("close deleted %s: %w", one.Target, err))
+				failures = append(failures, fmt.Errorf("close deleted %s: %w", item.Target, err))
 			}
 			if nearlyOver(ctx) {
 				return closed, errors.Join(failures...)
@@ -64,27 +64,27 @@ func nearlyOver(ctx context.Context) bool {
 	return ok && time.Until(end) < runMargin
 }
 
-func (c *Closer) close(ctx context.Context, one models.Closing) (done bool, err error) {
+func (c *Closer) close(ctx context.Context, item models.Closing) (done bool, err error) {
 	if !c.targets.Gated() {
-		one.Last = true
-		return true, c.store.EndClosing(ctx, one)
+		item.Last = true
+		return true, c.store.EndClosing(ctx, item)
 	}
-	open, err := c.store.TargetOpen(ctx, one.Target)
+	open, err := c.store.TargetOpen(ctx, item.Target)
 	if err != nil {
 		return false, err
 	}
 	if !open { // a restored target stays open
 		done, err := c.targets.CloseInBatches(
 			ctx,
-			[]models.Target{one.Target},
-			one.DoneCommentID,
+			[]models.Target{item.Target},
+			item.DoneCommentID,
 			func(last int64) (bool, error) {
-				return !nearlyOver(ctx), c.store.AdvanceClosing(ctx, one.ID, last)
+				return !nearlyOver(ctx), c.store.AdvanceClosing(ctx, item.ID, last)
 			},
 		)
 		if err != nil || !done {
 			return false, err
 		}
 	}
-	return true, c.store.EndClosing(ctx, one)
+	return true, c.store.EndClosing(ctx, item)
 }

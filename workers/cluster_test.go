@@ -160,9 +160,9 @@ func TestCluster_movingShardLeavesTheOthersAlone(t *testing.T) {
 	var open []string
 	for _, family := range families {
 		if family.GetName() == "likewise_shard_open" {
-			for _, one := range family.GetMetric() {
-				require.InDelta(t, 1, one.GetGauge().GetValue(), 0)
-				open = append(open, one.GetLabel()[0].GetValue())
+			for _, item := range family.GetMetric() {
+				require.InDelta(t, 1, item.GetGauge().GetValue(), 0)
+				open = append(open, item.GetLabel()[0].GetValue())
 			}
 		}
 	}

@@ -66,7 +66,7 @@ func (d *Desk) CompareShard(
 }
 
 func (d *Desk) verifier(repair bool, found *[]models.Difference) *Verifier {
-	return NewVerifier(d.store, d.redis, d.likes, repair, func(one models.Difference) { *found = append(*found, one) })
+	return NewVerifier(d.store, d.redis, d.likes, repair, func(item models.Difference) { *found = append(*found, item) })
 }
 
 // VoidClaims ends the claims of a user that are in force, of one drop or of all, and returns their number; see

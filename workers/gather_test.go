@@ -46,7 +46,7 @@ func (p *pipeline) records(target models.Target) int64 {
 // A few events are written after batchDelay. Many wait for others, but not for ever, and not once there are enough.
 func TestLikeWriter_gathersLongerIfThereIsMuch(t *testing.T) {
 	t.Parallel()
-	for _, one := range []struct {
+	for _, item := range []struct {
 		name    string
 		records []int // events of each; 0 opens a shard
 		every   time.Duration
@@ -62,14 +62,14 @@ func TestLikeWriter_gathersLongerIfThereIsMuch(t *testing.T) {
 			30*time.Millisecond + batchDelay},
 		{"enough", []int{batchEvents - 1, 1, 1}, time.Millisecond, batchEvents, time.Millisecond},
 	} {
-		t.Run(one.name, func(t *testing.T) {
+		t.Run(item.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				b := &batcher{records: make(chan decoded)}
 				ctx, cancel := context.WithCancel(t.Context())
 				go func() {
-					for i, events := range one.records {
-						if i > 0 && !wait(ctx, one.every) {
+					for i, events := range item.records {
+						if i > 0 && !wait(ctx, item.every) {
 							return
 						}
 						select {
@@ -89,8 +89,8 @@ func TestLikeWriter_gathersLongerIfThereIsMuch(t *testing.T) {
 				for _, run := range runs {
 					events += len(run.Events)
 				}
-				assert.Equal(t, one.events, events)
-				assert.Equal(t, one.after, time.Since(began))
+				assert.Equal(t, item.events, events)
+				assert.Equal(t, item.after, time.Since(began))
 			})
 		})
 	}

@@ -812,11 +812,11 @@ func TestLikeWriter_halvesABatchThatTheDriverGivesUp(t *testing.T) {
 func TestLikeWriter_cutsWhatItWrites(t *testing.T) {
 	t.Parallel()
 	run := func(events int) models.LikeRecord { return models.LikeRecord{Events: make([]models.Event, events)} }
-	sizes := func(most int, runs ...models.LikeRecord) (parts [][]int) {
-		for _, part := range cut(runs, most) {
+	sizes := func(limit int, runs ...models.LikeRecord) (parts [][]int) {
+		for _, part := range cut(runs, limit) {
 			var events []int
-			for _, one := range part {
-				events = append(events, len(one.Events))
+			for _, item := range part {
+				events = append(events, len(item.Events))
 			}
 			parts = append(parts, events)
 		}
@@ -854,7 +854,7 @@ func TestLikeWriter_boundsWhatItHoldsAndWrites(t *testing.T) {
 	assert.LessOrEqual(t, cap(b.records), 8)
 
 	const runs = 2*batchMost/1000 + 1
-	one := decoded{record: &sarama.ConsumerMessage{Partition: 6, Offset: 17}, events: runs * 1000}
+	item := decoded{record: &sarama.ConsumerMessage{Partition: 6, Offset: 17}, events: runs * 1000}
 	run := p.runOf(models.Target{Kind: models.KindPost, ID: 1_000_006}, 1)
 	for i := range int64(runs) {
 		next := run
@@ -863,9 +863,9 @@ func TestLikeWriter_boundsWhatItHoldsAndWrites(t *testing.T) {
 			next.Events = append(next.Events, models.LikeEvent(run.Events[0].Target(), i*1000+user+2, true, time.Now()))
 		}
 		next.Events = next.Events[1:]
-		one.runs = append(one.runs, next)
+		item.runs = append(item.runs, next)
 	}
-	b.records <- one
+	b.records <- item
 	assert.Equal(t, int64(17), <-s.marked)
 	assert.Equal(t, 3, p.count("SELECT COUNT(*) FROM batches"))
 	stop()

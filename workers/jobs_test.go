@@ -19,8 +19,8 @@ func TestJobs_haveLimitsOfTheirOwn(t *testing.T) {
 	i := slices.IndexFunc(schedule, func(job Job) bool { return job.Name == "reconcile" })
 	job := schedule[i]
 	assert.GreaterOrEqual(t, job.Limit, 30*time.Minute)
-	for _, one := range schedule {
-		assert.GreaterOrEqual(t, one.Limit, time.Minute, one.Name)
+	for _, item := range schedule {
+		assert.GreaterOrEqual(t, item.Limit, time.Minute, item.Name)
 	}
 
 	j := &Jobs{JobsConfig: JobsConfig{Targets: counters.NewTargets(nil, nil), Metrics: NewMetrics()}}
@@ -48,17 +48,17 @@ func TestEachBatch_worksInTurns(t *testing.T) {
 			<-time.After(time.Second)
 			return textBatch, nil
 		}
-		some := func(_ context.Context, limit int) (int, error) {
+		batch := func(_ context.Context, limit int) (int, error) {
 			n := min(limit, left)
 			left -= n
 			return n, nil
 		}
-		result, err := eachBatch(ctx, "%d and %d", endless, some)
+		result, err := eachBatch(ctx, "%d and %d", endless, batch)
 		require.NoError(t, err)
 		assert.Equal(t, "5600 and 250, and more are left: run it again", result)
 		left = 250
 		fails := func(context.Context, int) (int, error) { return 0, context.Canceled }
-		result, err = eachBatch(ctx, "%d and %d", fails, some)
+		result, err = eachBatch(ctx, "%d and %d", fails, batch)
 		require.ErrorIs(t, err, context.Canceled)
 		assert.Equal(t, "0 and 100", result)
 	})

@@ -141,13 +141,13 @@ func (b *batcher) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama
 				b.refuse(session.Context(), record, err)
 				return nil
 			}
-			one := decoded{record: record, runs: decode(record, b.writer.store.Shards())}
-			for _, run := range one.runs {
-				one.events += max(1, len(run.Events))
-				one.opens = one.opens || len(run.Events) > 0 && run.Events[0].Type == models.ShardOpened
+			item := decoded{record: record, runs: decode(record, b.writer.store.Shards())}
+			for _, run := range item.runs {
+				item.events += max(1, len(run.Events))
+				item.opens = item.opens || len(run.Events) > 0 && run.Events[0].Type == models.ShardOpened
 			}
 			select {
-			case b.records <- one:
+			case b.records <- item:
 			case <-session.Context().Done():
 				return nil
 			}
@@ -180,8 +180,8 @@ func (b *batcher) write(session sarama.ConsumerGroupSession) {
 		if ctx.Err() != nil {
 			return
 		}
-		for _, some := range cut(runs, batchMost) {
-			if !b.writer.apply(ctx, some) {
+		for _, batch := range cut(runs, batchMost) {
+			if !b.writer.apply(ctx, batch) {
 				return
 			}
 		}
@@ -192,12 +192,12 @@ func (b *batcher) write(session sarama.ConsumerGroupSession) {
 }
 
 // cut splits runs into consecutive parts of at most this many events. A run with more of them is a part of its own.
-func cut(runs []models.LikeRecord, most int) [][]models.LikeRecord {
+func cut(runs []models.LikeRecord, limit int) [][]models.LikeRecord {
 	var parts [][]models.LikeRecord
 	begin, events := 0, 0
 	for i, run := range runs {
 		n := max(1, len(run.Events))
-		if i > begin && events+n > most {
+		if i > begin && events+n > limit {
 			parts, begin, events = append(parts, runs[begin:i]), i, 0
 		}
 		events += n
@@ -218,16 +218,16 @@ func (b *batcher) gather(ctx context.Context) (runs []models.LikeRecord, last ma
 	events, opens := 0, false
 	var delay <-chan time.Time
 	for events < batchMost {
-		var one decoded
+		var item decoded
 		if events >= batchEvents {
 			select {
-			case one = <-b.records:
+			case item = <-b.records:
 			default:
 				return runs, last
 			}
 		} else {
 			select {
-			case one = <-b.records:
+			case item = <-b.records:
 			case <-delay:
 				return runs, last
 			case <-ctx.Done():
@@ -238,14 +238,14 @@ func (b *batcher) gather(ctx context.Context) (runs []models.LikeRecord, last ma
 			delay = time.After(batchDelay)
 		}
 		before := events
-		runs, events = append(runs, one.runs...), events+one.events
-		if one.opens && !opens {
+		runs, events = append(runs, item.runs...), events+item.events
+		if item.opens && !opens {
 			opens, delay = true, time.After(batchDelay)
 		}
 		if !opens && before < batchFew && events >= batchFew {
 			delay = time.After(batchPatience)
 		}
-		last[one.record.Partition] = one.record
+		last[item.record.Partition] = item.record
 	}
 	return runs, last
 }
@@ -264,10 +264,10 @@ func decode(record *sarama.ConsumerMessage, shards int) []models.LikeRecord {
 		return []models.LikeRecord{base}
 	}
 	runs := make([]models.LikeRecord, len(envelope.Runs))
-	for i, one := range envelope.Runs {
+	for i, item := range envelope.Runs {
 		runs[i] = base
-		runs[i].Pos, runs[i].Payload = one.Pos, []byte(one.Run)
-		if runs[i].Events, err = one.Run.Events(base.Shard, shards); err != nil {
+		runs[i].Pos, runs[i].Payload = item.Pos, []byte(item.Run)
+		if runs[i].Events, err = item.Run.Events(base.Shard, shards); err != nil {
 			runs[i].Problem = err.Error()
 		}
 	}

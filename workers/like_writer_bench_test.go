@@ -103,9 +103,9 @@ func (w *writerBench) measure(of func(i int) int64) rates {
 			events[shard] = nil
 		}
 	}
-	for shard, some := range events {
-		if len(some) > 0 {
-			w.enqueue(shard, some)
+	for shard, batch := range events {
+		if len(batch) > 0 {
+			w.enqueue(shard, batch)
 		}
 	}
 	w.produce()
@@ -128,9 +128,9 @@ func (w *writerBench) produce() {
 	defer producer.Close()
 	for shard, runs := range w.runs {
 		for len(runs) > 0 {
-			some := upToBytes(runs[:min(len(runs), relayBatch)], relayBytes)
-			runs = runs[len(some):]
-			value, err := json.Marshal(models.Envelope{V: models.EnvelopeVersion, Shard: shard, Runs: some})
+			batch := upToBytes(runs[:min(len(runs), relayBatch)], relayBytes)
+			runs = runs[len(batch):]
+			value, err := json.Marshal(models.Envelope{V: models.EnvelopeVersion, Shard: shard, Runs: batch})
 			require.NoError(w.b, err)
 			_, _, err = producer.SendMessage(&sarama.ProducerMessage{
 				Topic: w.kafka.Topic, Partition: int32(shard), Value: sarama.ByteEncoder(value),

@@ -283,8 +283,8 @@ func (r *Relay) relay(ctx context.Context, producer sarama.SyncProducer, shard i
 // upToBytes returns the first runs, at least one, that have no more than this many bytes together.
 func upToBytes(runs []models.Enveloped, limit int) []models.Enveloped {
 	size := 0
-	for i, one := range runs {
-		if size += len(one.Run) + 32; size > limit && i > 0 { // 32 for the position, and JSON
+	for i, item := range runs {
+		if size += len(item.Run) + 32; size > limit && i > 0 { // 32 for the position, and JSON
 			return runs[:i]
 		}
 	}

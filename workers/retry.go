@@ -15,8 +15,8 @@ const (
 )
 
 // backOff returns pauses that double from first to most and never end, each with jitter.
-func backOff(first, most time.Duration) retry.Backoff {
-	doubled := retry.WithCappedDuration(most, retry.NewExponential(first))
+func backOff(first, limit time.Duration) retry.Backoff {
+	doubled := retry.WithCappedDuration(limit, retry.NewExponential(first))
 	return retry.BackoffFunc(func() (next time.Duration, stop bool) {
 		next, stop = doubled.Next()
 		return jitter(next), stop

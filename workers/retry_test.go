@@ -11,11 +11,11 @@ func TestBackOff_doublesUpToItsBound(t *testing.T) {
 	t.Parallel()
 	pauses := backOff(50*time.Millisecond, 5*time.Second)
 	for _, ms := range []int{50, 100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000} {
-		most := time.Duration(ms) * time.Millisecond
+		limit := time.Duration(ms) * time.Millisecond
 		next, stop := pauses.Next()
 		assert.False(t, stop)
-		assert.LessOrEqual(t, next, most)
-		assert.GreaterOrEqual(t, next, most/2)
+		assert.LessOrEqual(t, next, limit)
+		assert.GreaterOrEqual(t, next, limit/2)
 	}
 	for range 100 { // without a limit, the doubled pause would overflow
 		next, stop := pauses.Next()

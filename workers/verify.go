@@ -206,8 +206,8 @@ func (v *Verifier) Stretch(
 		if err != nil {
 			return sum, 0, err
 		}
-		next, err = stretch(v, list, limit, end, func(one []models.DropTally) (int64, error) {
-			return one[0].ID, v.verifyDropPage(ctx, one, &sum)
+		next, err = stretch(v, list, limit, end, func(item []models.DropTally) (int64, error) {
+			return item[0].ID, v.verifyDropPage(ctx, item, &sum)
 		})
 		return sum, next, err
 	}
@@ -215,8 +215,8 @@ func (v *Verifier) Stretch(
 	if err != nil {
 		return sum, 0, err
 	}
-	next, err = stretch(v, list, limit, end, func(one []models.TargetTally) (int64, error) {
-		return one[0].ID, v.verifyPage(ctx, kind, one, &sum)
+	next, err = stretch(v, list, limit, end, func(item []models.TargetTally) (int64, error) {
+		return item[0].ID, v.verifyPage(ctx, kind, item, &sum)
 	})
 	return sum, next, err
 }
@@ -224,10 +224,10 @@ func (v *Verifier) Stretch(
 // stretch calls compare, which returns the id of what it compared, with each of a list until the time end. It returns
 // the id to continue after, or 0 if the list has fewer than limit, and so is the last.
 func stretch[T any](
-	v *Verifier, list []T, limit int, end time.Time, compare func(one []T) (id int64, err error),
+	v *Verifier, list []T, limit int, end time.Time, compare func(item []T) (id int64, err error),
 ) (next int64, err error) {
-	for one := range slices.Chunk(list, 1) {
-		if next, err = compare(one); err != nil {
+	for item := range slices.Chunk(list, 1) {
+		if next, err = compare(item); err != nil {
 			return 0, err
 		}
 		if v.now().After(end) {
@@ -304,11 +304,11 @@ func (v *gatedVerifier) verifyTargets(ctx context.Context, targets []models.Targ
 		if err != nil {
 			return err
 		}
-		for _, one := range warm[:n] {
-			if equal[one.Target] {
+		for _, item := range warm[:n] {
+			if equal[item.Target] {
 				continue
 			}
-			if err := v.verifyWarm(ctx, one.Target, sum); err != nil {
+			if err := v.verifyWarm(ctx, item.Target, sum); err != nil {
 				return err
 			}
 		}
@@ -331,10 +331,10 @@ func (v *gatedVerifier) equal(ctx context.Context, warm []warmTarget) (map[model
 	}
 	var targets []models.Target
 	var before []counters.TargetState
-	for _, one := range warm {
-		state, has := one.state, applied[one.Shard(v.store.Shards())]
+	for _, item := range warm {
+		state, has := item.state, applied[item.Shard(v.store.Shards())]
 		if state.Count == state.Users && state.Users <= verifyUsers && !state.Last.After(has) {
-			targets, before = append(targets, one.Target), append(before, state)
+			targets, before = append(targets, item.Target), append(before, state)
 		}
 	}
 	if len(targets) == 0 {

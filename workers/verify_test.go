@@ -86,8 +86,8 @@ func TestVerify_goesOnAfterARepairThatFails(t *testing.T) {
 	found := p.verify(true)
 	require.Len(t, found, 3)
 	for _, target := range []models.Target{stray, damaged} {
-		assert.True(t, slices.ContainsFunc(found, func(one string) bool {
-			return strings.HasPrefix(one, target.String()+": ") && strings.Contains(one, "(not repaired: MySQL")
+		assert.True(t, slices.ContainsFunc(found, func(item string) bool {
+			return strings.HasPrefix(item, target.String()+": ") && strings.Contains(item, "(not repaired: MySQL")
 		}), "%s in %q", target, found)
 	}
 	p.exec("UPDATE like_gaps SET reconciled_at=NOW(3)")
@@ -117,8 +117,8 @@ func TestVerify_reportsNothingOfAClosedShard(t *testing.T) {
 	back()
 	require.NoError(t, p.raw.Del(t.Context(), "{s06}:relay").Err(), "it would have expired")
 	undecided := func(targets ...models.Target) (list []string) {
-		for _, one := range targets {
-			list = append(list, one.String()+": "+shardClosed)
+		for _, item := range targets {
+			list = append(list, item.String()+": "+shardClosed)
 		}
 		slices.Sort(list)
 		return list
@@ -174,9 +174,9 @@ func TestVerify_reportsARepairOnceItWasApplied(t *testing.T) {
 	stop := p.start()
 	target, drop := p.postIn(6), models.Target{Kind: models.KindDrop, ID: s.dropIn(6)}
 	user := s.customers(2)
-	for one := range int64(2) {
-		p.set(target, user+one, true)
-		s.claim(drop.ID, user+one)
+	for item := range int64(2) {
+		p.set(target, user+item, true)
+		s.claim(drop.ID, user+item)
 	}
 	p.flush()
 	stop()
@@ -187,8 +187,8 @@ func TestVerify_reportsARepairOnceItWasApplied(t *testing.T) {
 	p.exec("DELETE FROM claims WHERE drop_id=? AND user_id=?", drop.ID, user)
 	p.exec("UPDATE drops SET claimed=1 WHERE id=?", drop.ID)
 	desk := NewDesk(p.store, p.redis, p.likes)
-	for _, one := range []models.Target{target, drop} {
-		found, err := desk.Compare(t.Context(), one, true)
+	for _, item := range []models.Target{target, drop} {
+		found, err := desk.Compare(t.Context(), item, true)
 		require.NoError(t, err)
 		require.Len(t, found, 1)
 		assert.False(t, found[0].Repaired)
@@ -213,9 +213,9 @@ func TestVerify_comparesTargetsTogether(t *testing.T) {
 		"equal", "lacks a row", "has another row", "has other users", "deleted", "changed", "ahead", "damaged",
 	}
 	targets, name := make([]models.Target, len(names)), map[models.Target]string{}
-	for i, one := range names {
+	for i, item := range names {
 		targets[i] = p.postIn(i)
-		name[targets[i]] = one
+		name[targets[i]] = item
 		for user := int64(1); user <= 3; user++ {
 			p.set(targets[i], user, true)
 		}
@@ -262,7 +262,7 @@ func TestVerify_comparesTargetsTogether(t *testing.T) {
 		targets[7].String() + ": the counter in Redis is 4 and its set has 3 users",
 	}
 	slices.Sort(want)
-	likes := slices.DeleteFunc(p.verify(false), func(one string) bool { return strings.Contains(one, "hot_score") })
+	likes := slices.DeleteFunc(p.verify(false), func(item string) bool { return strings.Contains(item, "hot_score") })
 	assert.Equal(t, want, likes)
 }
 

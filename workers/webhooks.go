@@ -228,12 +228,12 @@ func (c *Courier) circuitOf(id int64) *circuit {
 }
 
 // doubled returns first, doubled n times, and at most the most, with jitter.
-func doubled(first, most time.Duration, n int) time.Duration {
+func doubled(first, limit time.Duration, n int) time.Duration {
 	d := first
-	for ; n > 0 && d < most; n-- {
+	for ; n > 0 && d < limit; n-- {
 		d *= 2
 	}
-	return jitter(min(d, most))
+	return jitter(min(d, limit))
 }
 
 // errLeaseLost means that another process delivers to the endpoint, or that it is no longer active.
@@ -333,11 +333,11 @@ func (t *turn) next(ctx context.Context) error {
 			return err
 		}
 	}
-	most := courierAtOnce
+	limit := courierAtOnce
 	if t.circuit.down() {
-		most = 1
+		limit = 1
 	}
-	for len(t.ready) > 0 && len(t.busy) < most {
+	for len(t.ready) > 0 && len(t.busy) < limit {
 		event := t.ready[0]
 		t.ready = t.ready[1:]
 		t.busy[objectOf(event)] = true

@@ -414,13 +414,13 @@ func TestCourier_sendsAFewRequestsAtOnce(t *testing.T) {
 	h := newHooks(t)
 	var now, all atomic.Int32
 	var mu sync.Mutex
-	var most int32 // at once
+	var highest int32 // at once
 	h.receive(func(http.ResponseWriter, *http.Request) {
 		n := now.Add(1)
 		defer now.Add(-1)
 		all.Add(1)
 		mu.Lock()
-		most = max(most, n)
+		highest = max(highest, n)
 		mu.Unlock()
 		<-time.After(5 * time.Millisecond)
 	})
@@ -433,8 +433,8 @@ func TestCourier_sendsAFewRequestsAtOnce(t *testing.T) {
 		running.Go(func() { h.deliver(h.courier(true), h.done) })
 	}
 	running.Wait()
-	assert.LessOrEqual(t, most, int32(courierAtOnce))
-	assert.Greater(t, most, int32(1))
+	assert.LessOrEqual(t, highest, int32(courierAtOnce))
+	assert.Greater(t, highest, int32(1))
 	assert.EqualValues(t, events, all.Load())
 }
 

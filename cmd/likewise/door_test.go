@@ -238,12 +238,12 @@ func TestLogins_byTheHundredsExhaustNothing(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); logins.Wait() }()
 	var took []time.Duration
-	var most int
+	var highest int
 	for waiting := true; waiting; {
 		begin := time.Now()
 		call(t, url, account{}, "GET", post.path(), nil, 200, nil)
 		took = append(took, time.Since(begin))
-		most = max(most, p.resident())
+		highest = max(highest, p.resident())
 		select {
 		case <-done:
 			waiting = false
@@ -255,14 +255,14 @@ func TestLogins_byTheHundredsExhaustNothing(t *testing.T) {
 		"answers %v; memory grew from %d to %d MB; %d reads meanwhile, median %v, slowest %v",
 		statuses,
 		before>>20,
-		most>>20,
+		highest>>20,
 		len(took),
 		took[len(took)/2],
 		took[len(took)-1],
 	)
 	assert.Equal(t, clients*each, statuses[401]+statuses[503])
 	assert.Positive(t, statuses[401])
-	assert.Less(t, most-before, 300<<20, "200 hashes at once would take 3.8 GB")
+	assert.Less(t, highest-before, 300<<20, "200 hashes at once would take 3.8 GB")
 	assert.Less(t, took[len(took)/2], time.Second)
 	p.stop()
 }

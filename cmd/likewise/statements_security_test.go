@@ -22,12 +22,12 @@ type limit struct {
 
 // burst is what passes at once, and the time until all of it is available again.
 type burst struct {
-	most  int
+	limit int
 	every time.Duration
 }
 
 func (b burst) policy(name string) string {
-	return fmt.Sprintf(`"%s";q=%d;w=%d`, name, b.most, int(b.every.Seconds())*b.most)
+	return fmt.Sprintf(`"%s";q=%d;w=%d`, name, b.limit, int(b.every.Seconds())*b.limit)
 }
 
 // announced tries the limits of an old and of a new account, which the answers name in RateLimit-Policy.
@@ -198,17 +198,17 @@ var securityStatements = []statement{
 		"account, half of that for a new one.", func(v *visit) {
 		post := v.post(v.user())
 		for _, a := range []struct {
-			as   account
-			most int
+			as    account
+			limit int
 		}{{v.user(), 60}, {v.fresh(), 30}} {
 			begin, n := time.Now(), 0
 			for ; v.ask(a.as, "PUT "+post+"/like", nil).status != 429; n++ {
 				require.Less(v.t, n, 300)
 			}
 			// One like is admitted in advance, and the limit refills meanwhile.
-			refilled := int(time.Since(begin).Seconds())*a.most/60 + 1
-			assert.LessOrEqual(v.t, n, a.most+1+refilled)
-			assert.GreaterOrEqual(v.t, n, a.most-a.most/5)
+			refilled := int(time.Since(begin).Seconds())*a.limit/60 + 1
+			assert.LessOrEqual(v.t, n, a.limit+1+refilled)
+			assert.GreaterOrEqual(v.t, n, a.limit-a.limit/5)
 		}
 	}},
 	{"Moderators have ten times as much of everything, and are not limited by address.", func(v *visit) {

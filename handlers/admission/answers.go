@@ -39,7 +39,7 @@ const retryHeld = time.Second
 
 // Answers counts the requests in flight and the memory that they hold. It is safe for concurrent use.
 type Answers struct {
-	most      int           // requests
+	limit     int           // requests
 	held      int64         // bytes
 	mostOfOne int           // requests of one address; 0: no bounds for one address
 	heldOfOne int64         // bytes of one address
@@ -90,7 +90,7 @@ type AnswersConfig struct {
 // NewAnswers returns the count of no requests.
 func NewAnswers(c AnswersConfig) *Answers {
 	k := &Answers{
-		most: c.InFlight, held: maxHeld, large: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+		limit: c.InFlight, held: maxHeld, large: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 		inFlight: c.Requests, bytes: c.Bytes, limited: c.Limited, of: map[string]*holder{},
 	}
 	if c.Factor > 0 {
@@ -110,7 +110,7 @@ func (k *Answers) Begin(from string) (*Answer, error) {
 	if h == nil {
 		h = &holder{turns: make(chan struct{}, max(1, k.atWork))}
 	}
-	if k.count >= k.most {
+	if k.count >= k.limit {
 		return nil, busy()
 	}
 	if k.mostOfOne > 0 && h.count >= k.mostOfOne {
@@ -242,7 +242,7 @@ func (a *Answer) Settle(n int) {
 func (a *Answer) Send() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.readers >= a.most {
+	if a.readers >= a.limit {
 		return busy()
 	}
 	a.reads = true

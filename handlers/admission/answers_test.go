@@ -13,7 +13,7 @@ import (
 func TestAnswers_largeOnesWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "x", Help: "Of the test."})
-	all := Answers{most: 10, held: maxHeld, large: make(chan struct{}, 1), inFlight: gauge, bytes: gauge,
+	all := Answers{limit: 10, held: maxHeld, large: make(chan struct{}, 1), inFlight: gauge, bytes: gauge,
 		of: map[string]*holder{}}
 	begin := func(address string) (*Answer, func()) {
 		t.Helper()

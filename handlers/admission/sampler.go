@@ -31,7 +31,7 @@ func NewSampler(report func(kind string, leftOut int)) *Sampler {
 
 // Take reports whether to log a line of the kind, of which most are logged in a second at the most. The number of kinds
 // must be bounded: clients must not be able to invent them.
-func (s *Sampler) Take(kind string, most int) bool {
+func (s *Sampler) Take(kind string, limit int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := s.kinds[kind]
@@ -40,7 +40,7 @@ func (s *Sampler) Take(kind string, most int) bool {
 		s.kinds[kind] = k
 		time.AfterFunc(samplePeriod, func() { s.end(kind) })
 	}
-	if k.logged < most {
+	if k.logged < limit {
 		k.logged++
 		return true
 	}

@@ -56,7 +56,7 @@ func TestExpensiveShare_leavesConnectionsToOthers(t *testing.T) {
 func TestExpensiveShare_isEnteredBeforeALargeAnswer(t *testing.T) {
 	t.Parallel()
 	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "x", Help: "Of the test."})
-	all := Answers{most: 10, held: maxHeld, large: make(chan struct{}, 1), inFlight: gauge, bytes: gauge,
+	all := Answers{limit: 10, held: maxHeld, large: make(chan struct{}, 1), inFlight: gauge, bytes: gauge,
 		of: map[string]*holder{}}
 	share := make(Share, 1)
 	other := NewPlace(share)

@@ -99,11 +99,11 @@ func (u *Uploads) Enter(up *Upload) error {
 // evict ends the slowest upload that is slow, and reports whether there was one. Its handler answers 408.
 func (u *Uploads) evict(now time.Time) bool {
 	var slowest *Upload
-	least := float64(slowUpload)
+	lowest := float64(slowUpload)
 	for up := range u.places {
 		took := now.Sub(up.Began)
-		if rate := float64(up.received.Load()) / took.Seconds(); up.receiving && took > uploadGrace && rate < least {
-			slowest, least = up, rate
+		if rate := float64(up.received.Load()) / took.Seconds(); up.receiving && took > uploadGrace && rate < lowest {
+			slowest, lowest = up, rate
 		}
 	}
 	if slowest == nil {

@@ -342,12 +342,12 @@ func (h *Hub) round(ctx context.Context, targets []models.Target) (left []models
 	ctx, cancel := context.WithTimeout(ctx, h.Pace.Read)
 	defer cancel()
 	for begun := false; len(targets) > 0; begun = true {
-		some := targets[:min(chunk, len(targets))]
-		now, err := h.read(ctx, some)
+		batch := targets[:min(chunk, len(targets))]
+		now, err := h.read(ctx, batch)
 		if err != nil && begun {
 			return targets, err
 		}
-		targets = targets[len(some):]
+		targets = targets[len(batch):]
 		if err != nil {
 			return targets, err
 		}

@@ -347,10 +347,10 @@ func keepCells(table *tables.Table, lines []text.Segment, source []byte) {
 }
 
 // countTo increments the counter of key and reports whether it was below most.
-func countTo(most int, key parser.ContextKey, pc parser.Context) bool {
+func countTo(limit int, key parser.ContextKey, pc parser.Context) bool {
 	n, _ := pc.Get(key).(int)
 	pc.Set(key, n+1)
-	return n < most
+	return n < limit
 }
 
 // visible shows what CommonMark drops: definitions of links that nothing refers to, and what the opening line of a code

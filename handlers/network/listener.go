@@ -61,7 +61,7 @@ type Config struct {
 type Listener struct {
 	net.Listener
 	config    Config
-	most      int
+	limit     int
 	mostOfOne int // 0: no bound
 
 	mu     sync.Mutex // guards all below
@@ -72,7 +72,7 @@ type Listener struct {
 
 // Listen returns a Listener that accepts its connections from ln.
 func Listen(ln net.Listener, c Config) *Listener {
-	l := &Listener{Listener: ln, config: c, most: descriptors(maxConnections), of: map[string]int{}}
+	l := &Listener{Listener: ln, config: c, limit: descriptors(maxConnections), of: map[string]int{}}
 	if c.Factor > 0 {
 		l.mostOfOne = max(minConnectionsOfOne, int(maxConnectionsOfOne*c.Factor))
 	}
@@ -93,18 +93,18 @@ func descriptors(wanted int) int {
 func (l *Listener) admit(from netip.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	one := Key(from)
-	if l.all >= l.most || l.mostOfOne > 0 && l.of[one] >= l.mostOfOne && !l.config.Proxies.Trust(from) {
+	item := Key(from)
+	if l.all >= l.limit || l.mostOfOne > 0 && l.of[item] >= l.mostOfOne && !l.config.Proxies.Trust(from) {
 		l.config.Refused.Inc()
 		if now := l.config.Now(); now.Sub(l.warned) > warnInterval {
 			l.warned = now
 			l.config.Logger.Warn("too many open connections: new ones are closed at once",
-				"open", l.all, "address", one, "of_address", l.of[one])
+				"open", l.all, "address", item, "of_address", l.of[item])
 		}
 		return false
 	}
 	l.all++
-	l.of[one]++
+	l.of[item]++
 	l.config.Open.Inc()
 	return true
 }
@@ -112,10 +112,10 @@ func (l *Listener) admit(from netip.Addr) bool {
 func (l *Listener) leave(from netip.Addr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	one := Key(from)
+	item := Key(from)
 	l.all--
-	if l.of[one]--; l.of[one] == 0 {
-		delete(l.of, one)
+	if l.of[item]--; l.of[item] == 0 {
+		delete(l.of, item)
 	}
 	l.config.Open.Dec()
 }

@@ -113,14 +113,14 @@ func negotiate(accept string) string {
 		}
 		weights[name] = max(weights[name], weight)
 	}
-	best, most := Identity, weights[Identity]
+	best, highest := Identity, weights[Identity]
 	for _, coding := range []string{"gzip", "br"} {
 		weight, named := weights[coding]
 		if !named {
 			weight = weights["*"]
 		}
-		if weight > 0 && weight >= most {
-			best, most = coding, weight
+		if weight > 0 && weight >= highest {
+			best, highest = coding, weight
 		}
 	}
 	return best

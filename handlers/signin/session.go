@@ -180,8 +180,8 @@ func (s *Sessions) recordUses(ctx context.Context) {
 	for hash := range used {
 		hashes = append(hashes, hash)
 	}
-	for some := range slices.Chunk(hashes, 1000) {
-		if err := accounts.New(s.store).UseTokens(ctx, some); err != nil {
+	for batch := range slices.Chunk(hashes, 1000) {
+		if err := accounts.New(s.store).UseTokens(ctx, batch); err != nil {
 			s.log.Warn("uses of tokens not recorded", "tokens", len(hashes), "error", err)
 			return
 		}

@@ -40,12 +40,12 @@ var halvesOf = []string{
 // measureLoads sends some scenarios at constant rates, each a part of what a closed loop has reached before.
 func (b *bench) measureLoads(ctx context.Context) error {
 	for _, name := range loadsOf {
-		most, err := b.capacity(ctx, name)
+		highest, err := b.capacity(ctx, name)
 		if err != nil {
 			return err
 		}
 		for _, part := range b.Loads {
-			point, err := b.offer(ctx, name, part*most)
+			point, err := b.offer(ctx, name, part*highest)
 			if err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
@@ -53,11 +53,11 @@ func (b *bench) measureLoads(ctx context.Context) error {
 		}
 	}
 	for _, name := range halvesOf {
-		most, err := b.capacity(ctx, name)
+		highest, err := b.capacity(ctx, name)
 		if err != nil {
 			return err
 		}
-		point, err := b.offer(ctx, name, most/2)
+		point, err := b.offer(ctx, name, highest/2)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}

@@ -136,8 +136,8 @@ func (b *bench) measureLag(ctx context.Context) error {
 		return err
 	}
 	loaded, err := b.lag(ctx, "open loop at half of what the API can answer", b.Likes, func(j *job) (schedule, error) {
-		most, err := b.capacity(ctx, hotToggled)
-		return openLoop(j.total, most/2), err
+		highest, err := b.capacity(ctx, hotToggled)
+		return openLoop(j.total, highest/2), err
 	})
 	b.report.Lag = append(b.report.Lag, alone, loaded)
 	return err

@@ -139,9 +139,9 @@ func (r *report) Likers() int { return r.Settings.likers() }
 func (r *report) ratios() map[string]float64 {
 	ratios := map[string]float64{}
 	for _, results := range [][]figure{r.Scenarios, r.Claims, r.IDs, r.Pipeline} {
-		for _, one := range results {
-			if one.Against != "" && !one.Loose {
-				ratios[one.key()] = one.Ratio
+		for _, item := range results {
+			if item.Against != "" && !item.Loose {
+				ratios[item.key()] = item.Ratio
 			}
 		}
 	}
@@ -200,34 +200,34 @@ func machine() string {
 func (r *report) print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, results := range [][]figure{r.Scenarios, r.Claims, r.IDs, r.Pipeline} {
-		for _, one := range results {
-			fmt.Fprintf(w, "%s\t%s %s\t%s\t%s\n", one.Name, number(one.Value), one.Unit, one.latency, one.compared())
+		for _, item := range results {
+			fmt.Fprintf(w, "%s\t%s %s\t%s\t%s\n", item.Name, number(item.Value), item.Unit, item.latency, item.compared())
 		}
 	}
-	for _, one := range r.Scenarios {
-		fmt.Fprintf(w, "processor time, %s\t", one.Name)
+	for _, item := range r.Scenarios {
+		fmt.Fprintf(w, "processor time, %s\t", item.Name)
 		for i, name := range []string{"api", "worker", "mysql", "redis", "kafka", "clients", "all"} {
-			fmt.Fprintf(w, "%s %.1f ", name, one.Roles()[i])
+			fmt.Fprintf(w, "%s %.1f ", name, item.Roles()[i])
 		}
 		fmt.Fprintf(w, "µs\t\t\n")
 	}
-	for _, one := range slices.Concat(r.Loads, r.Halves) {
-		fmt.Fprintf(w, "%s, offered %s/s\t%s requests/s\t%s\t%.3f queries a request\n", one.Name, number(one.Offered),
-			number(one.Reached), one.latency, one.Queries)
+	for _, item := range slices.Concat(r.Loads, r.Halves) {
+		fmt.Fprintf(w, "%s, offered %s/s\t%s requests/s\t%s\t%.3f queries a request\n", item.Name, number(item.Offered),
+			number(item.Reached), item.latency, item.Queries)
 	}
-	for _, one := range r.Lag {
-		fmt.Fprintf(w, "from answer to row, %s\t\t%s\t\n", one.Name, one.latency)
+	for _, item := range r.Lag {
+		fmt.Fprintf(w, "from answer to row, %s\t\t%s\t\n", item.Name, item.latency)
 	}
-	for _, one := range r.Sizes {
-		fmt.Fprintf(w, "%s posts: %s\t%s %s\t%s\t%s\n", number(float64(one.Posts)), one.Name, number(one.Value),
-			one.Unit, one.latency, one.compared())
+	for _, item := range r.Sizes {
+		fmt.Fprintf(w, "%s posts: %s\t%s %s\t%s\t%s\n", number(float64(item.Posts)), item.Name, number(item.Value),
+			item.Unit, item.latency, item.compared())
 	}
-	for _, one := range r.Attacks {
+	for _, item := range r.Attacks {
 		verdict := "ok"
-		if !one.Within {
+		if !item.Within {
 			verdict = "TOO MUCH"
 		}
-		fmt.Fprintf(w, "%s: %s\t%s\t%s\t\n", one.Attack, one.Name, verdict, one.Text)
+		fmt.Fprintf(w, "%s: %s\t%s\t%s\t\n", item.Attack, item.Name, verdict, item.Text)
 	}
 	return w.Flush()
 }
@@ -301,9 +301,9 @@ func (r *record) compare(now *report) error {
 // beyond returns an error for each figure that is beyond its bound.
 func (r *report) beyond() error {
 	var err error
-	for _, one := range r.Attacks {
-		if !one.Within {
-			err = errors.Join(err, fmt.Errorf("%s: %s: beyond its bound: %s", one.Attack, one.Name, one.Text))
+	for _, item := range r.Attacks {
+		if !item.Within {
+			err = errors.Join(err, fmt.Errorf("%s: %s: beyond its bound: %s", item.Attack, item.Name, item.Text))
 		}
 	}
 	return err

@@ -188,9 +188,9 @@ func (st *storm) holdDrop(d *oracle.Drop, body []byte, where string) (seen dropS
 	if seen.Claimed < 0 || seen.Remaining < 0 {
 		st.violations.Addf("a negative count", at, "%s: %s says %s", d.Name(), where, body)
 	}
-	if most := min(d.Claimants.Load(), d.Ever(at)); seen.Claimed > most {
+	if limit := min(d.Claimants.Load(), d.Ever(at)); seen.Claimed > limit {
 		st.violations.Addf(oracle.OverTheStock, at, "%s: %s says %d are claimed, and at most %d can be",
-			d.Name(), where, seen.Claimed, most)
+			d.Name(), where, seen.Claimed, limit)
 	}
 	return seen, true
 }

@@ -240,8 +240,8 @@ type killer struct {
 }
 
 func (k *killer) run(ctx context.Context, rush time.Time) {
-	pause := func(least, most time.Duration) time.Duration {
-		return least + time.Duration(k.rng.Int64N(int64(most-least)))
+	pause := func(low, high time.Duration) time.Duration {
+		return low + time.Duration(k.rng.Int64N(int64(high-low)))
 	}
 	at := time.Until(rush) - killsBegin + pause(0, killsBegin+rushFor/2)
 	if k.rng.IntN(2) == 0 {

@@ -51,8 +51,8 @@ func (x *injection) notef(format string, args ...any) {
 }
 
 // hold waits for a random time from least to most.
-func (x *injection) hold(ctx context.Context, least, most time.Duration) error {
-	d := (least + time.Duration(x.rng.Int64N(int64(most-least)+1))).Round(10 * time.Millisecond)
+func (x *injection) hold(ctx context.Context, low, high time.Duration) error {
+	d := (low + time.Duration(x.rng.Int64N(int64(high-low)+1))).Round(10 * time.Millisecond)
 	x.notef("%v", d)
 	return wait(ctx, d)
 }
@@ -74,8 +74,8 @@ func (x *injection) one(of []*process) []*process {
 }
 
 // during holds a fault, and then calls end, even if the harness is interrupted.
-func (x *injection) during(ctx context.Context, least, most time.Duration, end func() error) error {
-	err := x.hold(ctx, least, most)
+func (x *injection) during(ctx context.Context, low, high time.Duration, end func() error) error {
+	err := x.hold(ctx, low, high)
 	return errors.Join(err, end())
 }
 
@@ -90,24 +90,24 @@ func faults() []fault {
 	workers := func(x *injection) []*process { return x.workers }
 	crons := func(x *injection) []*process { return x.crons }
 	product := func(x *injection) []*process { return x.product() }
-	one := func(of func(*injection) []*process) func(*injection) []*process {
+	item := func(of func(*injection) []*process) func(*injection) []*process {
 		return func(x *injection) []*process { return x.one(of(x)) }
 	}
 	mysql := func(x *injection) server { return x.mysql }
 	ofRedis := func(x *injection) server { return x.redis }
 	kafka := func(x *injection) server { return x.kafka }
 	list := []fault{
-		{kind: "api killed", do: killed(one(apis), 200*ms, 2*s1)},
+		{kind: "api killed", do: killed(item(apis), 200*ms, 2*s1)},
 		{kind: "both apis killed", do: killed(apis, 200*ms, 1*s1)},
-		{kind: "worker killed", do: killed(one(workers), 200*ms, 4*s1)},
+		{kind: "worker killed", do: killed(item(workers), 200*ms, 4*s1)},
 		{kind: "both workers killed", do: killed(workers, 200*ms, 3*s1)},
 		{kind: "crons killed", do: killed(crons, 200*ms, 2*s1)},
 		{kind: "all product processes killed", do: killed(product, 200*ms, 2*s1)},
-		{kind: "worker killed again and again", do: again(4, 300*ms, 1500*ms, killed(one(workers), 0, 300*ms))},
-		{kind: "api paused", do: paused(one(apis), 500*ms, 3*s1)},
-		{kind: "api paused for long", do: paused(one(apis), 11*s1, 13*s1)},
-		{kind: "worker paused", do: paused(one(workers), 500*ms, 4*s1)},
-		{kind: "worker paused past lock and session", do: paused(one(workers), 11*s1, 15*s1)},
+		{kind: "worker killed again and again", do: again(4, 300*ms, 1500*ms, killed(item(workers), 0, 300*ms))},
+		{kind: "api paused", do: paused(item(apis), 500*ms, 3*s1)},
+		{kind: "api paused for long", do: paused(item(apis), 11*s1, 13*s1)},
+		{kind: "worker paused", do: paused(item(workers), 500*ms, 4*s1)},
+		{kind: "worker paused past lock and session", do: paused(item(workers), 11*s1, 15*s1)},
 		{kind: "both workers paused past the lock", do: paused(workers, 6*s1, 8*s1)},
 		{kind: "workers paused in turn", do: inTurnPaused},
 		{kind: "crons paused", do: paused(crons, 2*s1, 6*s1)},
@@ -118,10 +118,10 @@ func faults() []fault {
 		{kind: "third worker comes and is killed", do: thirdWorker},
 	}
 	for _, v := range []struct {
-		name string
-		of   func(*injection) server
-		link func(*injection) *proxy
-		most time.Duration // that requests are held; the callers' deadlines are shorter
+		name  string
+		of    func(*injection) server
+		link  func(*injection) *proxy
+		limit time.Duration // that requests are held; the callers' deadlines are shorter
 	}{
 		{"mysql", mysql, func(x *injection) *proxy { return x.toMySQL }, 12 * s1},
 		{"redis", ofRedis, func(x *injection) *proxy { return x.toRedis }, 6 * s1},
@@ -159,7 +159,7 @@ func faults() []fault {
 				kind: v.name + " replies lost",
 				do:   linked(v.link, 500*ms, 4*s1, func(*injection) condition { return condition{flow: deaf} }),
 			},
-			fault{kind: v.name + " calls held past their deadline", do: held(v.most, v.link)},
+			fault{kind: v.name + " calls held past their deadline", do: held(v.limit, v.link)},
 			fault{kind: v.name + " clients gone unnoticed", do: orphaned(v.link)},
 			fault{kind: v.name + " disk full", do: full(v.of), disk: true},
 		)
@@ -236,11 +236,11 @@ func faults() []fault {
 }
 
 // killed kills processes with SIGKILL, all at once, and restarts them.
-func killed(of func(*injection) []*process, least, most time.Duration) func(context.Context, *injection) error {
+func killed(of func(*injection) []*process, low, high time.Duration) func(context.Context, *injection) error {
 	return func(ctx context.Context, x *injection) error {
 		list := of(x)
 		killAll(list)
-		return x.during(ctx, least, most, func() error { return startAll(list) })
+		return x.during(ctx, low, high, func() error { return startAll(list) })
 	}
 }
 
@@ -261,13 +261,13 @@ func startAll(list []*process) error {
 }
 
 // paused pauses processes with SIGSTOP. To other processes they seem slow, and they do not notice the pause.
-func paused(of func(*injection) []*process, least, most time.Duration) func(context.Context, *injection) error {
+func paused(of func(*injection) []*process, low, high time.Duration) func(context.Context, *injection) error {
 	return func(ctx context.Context, x *injection) error {
 		list := of(x)
 		for _, p := range list {
 			p.signal(syscall.SIGSTOP)
 		}
-		return x.during(ctx, least, most, func() error {
+		return x.during(ctx, low, high, func() error {
 			for _, p := range list {
 				p.signal(syscall.SIGCONT)
 			}
@@ -333,7 +333,7 @@ func thirdWorker(ctx context.Context, x *injection) error {
 // again repeats a fault, with random pauses.
 func again(
 	times int,
-	least, most time.Duration,
+	low, high time.Duration,
 	do func(context.Context, *injection) error,
 ) func(context.Context, *injection) error {
 	return func(ctx context.Context, x *injection) error {
@@ -341,7 +341,7 @@ func again(
 			if err := do(ctx, x); err != nil {
 				return err
 			}
-			if err := x.hold(ctx, least, most); err != nil {
+			if err := x.hold(ctx, low, high); err != nil {
 				return err
 			}
 		}
@@ -349,10 +349,10 @@ func again(
 	}
 }
 
-func serversKilled(most time.Duration, of ...func(*injection) server) func(context.Context, *injection) error {
+func serversKilled(limit time.Duration, of ...func(*injection) server) func(context.Context, *injection) error {
 	return func(ctx context.Context, x *injection) error {
 		err := killServers(x, of...)
-		return errors.Join(err, x.during(ctx, 100*ms, most, func() error { return x.startServersAgain(ctx, of...) }))
+		return errors.Join(err, x.during(ctx, 100*ms, limit, func() error { return x.startServersAgain(ctx, of...) }))
 	}
 }
 
@@ -383,13 +383,13 @@ func serverRestarted(of func(*injection) server) func(context.Context, *injectio
 	}
 }
 
-func serverPaused(least, most time.Duration, of ...func(*injection) server) func(context.Context, *injection) error {
+func serverPaused(low, high time.Duration, of ...func(*injection) server) func(context.Context, *injection) error {
 	return func(ctx context.Context, x *injection) error {
 		var err error
 		for _, v := range of {
 			err = errors.Join(err, v(x).Pause())
 		}
-		return errors.Join(err, x.during(ctx, least, most, func() error {
+		return errors.Join(err, x.during(ctx, low, high, func() error {
 			var err error
 			for _, v := range of {
 				err = errors.Join(err, v(x).Resume())
@@ -401,12 +401,12 @@ func serverPaused(least, most time.Duration, of ...func(*injection) server) func
 
 func linked(
 	link func(*injection) *proxy,
-	least, most time.Duration,
+	low, high time.Duration,
 	c func(*injection) condition,
 ) func(context.Context, *injection) error {
 	return func(ctx context.Context, x *injection) error {
 		link(x).set(c(x))
-		return x.during(ctx, least, most, func() error {
+		return x.during(ctx, low, high, func() error {
 			link(x).set(condition{})
 			return nil
 		})
@@ -423,13 +423,13 @@ func resetting(link func(*injection) *proxy) func(context.Context, *injection) e
 // held keeps requests in the network for longer than their callers wait, and then delivers them. Three times it picks
 // some of the connections; the others pass, and so do new ones. So their callers give up, and what they send next
 // overtakes what is held.
-func held(most time.Duration, link func(*injection) *proxy) func(context.Context, *injection) error {
+func held(limit time.Duration, link func(*injection) *proxy) func(context.Context, *injection) error {
 	return func(ctx context.Context, x *injection) error {
 		p, picks := link(x), rand.New(rand.NewPCG(x.rng.Uint64(), 0))
 		err := func() error {
 			for range 3 {
 				p.hold(func() bool { return picks.IntN(2) == 0 })
-				if err := x.hold(ctx, most/12, most/3); err != nil {
+				if err := x.hold(ctx, limit/12, limit/3); err != nil {
 					return err
 				}
 			}

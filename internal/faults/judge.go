@@ -168,9 +168,9 @@ func (st *storm) contents(ctx context.Context, kind string) ([]oracle.Content, e
 }
 
 func (st *storm) likes(ctx context.Context, kind string) (list []oracle.RegisterKey, err error) {
-	one := strings.TrimSuffix(kind, "s")
+	item := strings.TrimSuffix(kind, "s")
 	rows, err := st.site.db.QueryContext(ctx,
-		fmt.Sprintf("SELECT %[1]s_id, user_id FROM %[2]s.%[1]s_likes", one, database))
+		fmt.Sprintf("SELECT %[1]s_id, user_id FROM %[2]s.%[1]s_likes", item, database))
 	if err != nil {
 		return nil, fmt.Errorf("read likes: %w", err)
 	}
@@ -302,14 +302,14 @@ func (st *storm) mustRead(ctx context.Context, by route, u *oracle.Account, path
 // errors of the server.
 func (st *storm) watch(ctx context.Context) {
 	for wait(ctx, 2*time.Second) == nil {
-		for _, one := range []string{"post", "comment"} {
-			st.watchCounts(ctx, one)
+		for _, item := range []string{"post", "comment"} {
+			st.watchCounts(ctx, item)
 		}
 		st.watchStock(ctx, "during the storm")
 	}
 }
 
-func (st *storm) watchCounts(ctx context.Context, one string) {
+func (st *storm) watchCounts(ctx context.Context, item string) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	suspects := st.ids(ctx, fmt.Sprintf(`
@@ -317,16 +317,16 @@ func (st *storm) watchCounts(ctx context.Context, one string) {
 		FROM %[2]s.%[1]ss t
 		LEFT JOIN %[2]s.%[1]s_likes l ON l.%[1]s_id = t.id
 		GROUP BY t.id, t.likes_count
-		HAVING COUNT(l.id) <> t.likes_count`, one, database))
+		HAVING COUNT(l.id) <> t.likes_count`, item, database))
 	for _, id := range suspects {
 		var count, n int64
-		err := st.locked(ctx, one+"s", id, fmt.Sprintf(`
+		err := st.locked(ctx, item+"s", id, fmt.Sprintf(`
 			SELECT t.likes_count, (SELECT COUNT(*) FROM %[2]s.%[1]s_likes l WHERE l.%[1]s_id = t.id)
 			FROM %[2]s.%[1]ss t
-			WHERE t.id = ?`, one, database), &count, &n)
+			WHERE t.id = ?`, item, database), &count, &n)
 		if err == nil && count != n {
 			st.violations.Addf(oracle.WrongLikesCount, st.site.since(),
-				"during the storm: %s %d: likes_count %d, rows %d", one, id, count, n)
+				"during the storm: %s %d: likes_count %d, rows %d", item, id, count, n)
 		}
 	}
 }
@@ -392,9 +392,9 @@ func (st *storm) judgeLogs() error {
 	return nil
 }
 
-func tail(s string, most int) string {
-	if len(s) > most {
-		return "…" + s[len(s)-most:]
+func tail(s string, limit int) string {
+	if len(s) > limit {
+		return "…" + s[len(s)-limit:]
 	}
 	return s
 }

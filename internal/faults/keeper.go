@@ -232,6 +232,6 @@ func (k *keeper) close(ctx context.Context, kept *keeping) {
 	if seen, is := k.st.holdDrop(kept.Drop, a.body, "POST "+kept.Path()+"/close"); is && seen.ClosedAt == nil {
 		k.st.violations.Addf(oracle.WrongAnswer, set.End, "POST %s/close answers %s", kept.Path(), a.body)
 	}
-	k.kept = slices.DeleteFunc(k.kept, func(one *keeping) bool { return one == kept })
+	k.kept = slices.DeleteFunc(k.kept, func(item *keeping) bool { return item == kept })
 	k.st.tally.claims[dropsClosed].Add(1)
 }

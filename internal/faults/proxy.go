@@ -154,12 +154,12 @@ func (p *proxy) bury() {
 
 // hold keeps what the clients of some of the present connections send, and delivers it on release, even if they have
 // hung up. New connections are not held. So what they send is overtaken by what their clients send next.
-func (p *proxy) hold(some func() bool) {
+func (p *proxy) hold(batch func() bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.held = append(p.held, pause{begin: time.Now()})
 	for l := range p.links {
-		if l.held == nil && some() {
+		if l.held == nil && batch() {
 			l.held = make(chan struct{})
 		}
 	}

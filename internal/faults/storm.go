@@ -285,9 +285,9 @@ func (st *storm) holdCount(t *oracle.Target, count int64, where string) {
 	if count < 0 {
 		st.violations.Addf("a negative count", st.site.since(), "%s: %s says %d", t.Name(), where, count)
 	}
-	if most := t.Likers.Load(); count > most {
+	if limit := t.Likers.Load(); count > limit {
 		st.violations.Addf("a count above its likers", st.site.since(),
-			"%s: %s says %d, but at most %d users ever liked it", t.Name(), where, count, most)
+			"%s: %s says %d, but at most %d users ever liked it", t.Name(), where, count, limit)
 	}
 }
 
@@ -330,7 +330,7 @@ func (st *storm) set(ctx context.Context, by route, r *oracle.Register, want boo
 			st.violations.Addf(oracle.WrongAnswer, o.End, "%s %s/like answers %s", method, r.Target.Path(), a.body)
 		} else {
 			st.holdCount(r.Target, *said.LikesCount, "the answer to a like")
-			if least, most := r.Target.Since(before); *said.LikesCount < least || *said.LikesCount > most {
+			if low, high := r.Target.Since(before); *said.LikesCount < low || *said.LikesCount > high {
 				st.violations.Addf(
 					"a count that cannot be",
 					o.End,
@@ -339,8 +339,8 @@ func (st *storm) set(ctx context.Context, by route, r *oracle.Register, want boo
 					r.Target.Path(),
 					r.User.ID,
 					a.body,
-					least,
-					most,
+					low,
+					high,
 				)
 			}
 		}
@@ -471,12 +471,12 @@ func (c *client) readBack(ctx context.Context, r *oracle.Register) {
 		}
 		c.st.tally.reads[oracle.OK].Add(1)
 		c.st.tally.readBack.Add(1)
-		least, most := r.Target.Since(before)
-		if said.Liked == want && said.LikesCount >= least && said.LikesCount <= most {
+		low, high := r.Target.Since(before)
+		if said.Liked == want && said.LikesCount >= low && said.LikesCount <= high {
 			return
 		}
 		wrong = fmt.Sprintf("user %d of %s: %s answers liked %v and %d likes, but liked is %v and there are %d to %d",
-			r.User.ID, r.Target.Name(), by.name(), said.Liked, said.LikesCount, want, least, most)
+			r.User.ID, r.Target.Name(), by.name(), said.Liked, said.LikesCount, want, low, high)
 		if wait(ctx, 300*time.Millisecond) != nil {
 			return
 		}

@@ -122,8 +122,8 @@ func probeMySQL(ctx context.Context, s *Server) error {
 	}
 	db := sql.OpenDB(connector)
 	defer db.Close()
-	var one int
-	if err := db.QueryRowContext(ctx, "SELECT 1").Scan(&one); err != nil {
+	var item int
+	if err := db.QueryRowContext(ctx, "SELECT 1").Scan(&item); err != nil {
 		return fmt.Errorf("ask %s: %w", s.program.name, err)
 	}
 	return nil

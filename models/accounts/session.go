@@ -32,14 +32,14 @@ func (s *Store) CreateSession(ctx context.Context, userID int64) (string, error)
 func (s *Store) CreateSessions(ctx context.Context, userIDs []int64) ([]string, error) {
 	const atOnce = 1000
 	var tokens []string
-	for some := range slices.Chunk(userIDs, atOnce) {
+	for batch := range slices.Chunk(userIDs, atOnce) {
 		var opened []string
 		err := s.Transact(ctx, func(tx *db.Tx) error {
 			opened = opened[:0]
 			now := models.WholeSeconds(tx.Now)
 			var rows []string
 			var args []any
-			for _, id := range some {
+			for _, id := range batch {
 				token, hash := models.NewToken()
 				opened = append(opened, token)
 				rows = append(rows, "(?,UNHEX(?),?,?)")
@@ -51,7 +51,7 @@ func (s *Store) CreateSessions(ctx context.Context, userIDs []int64) ([]string, 
 			if err := tx.Exec(insert, args...).Error; err != nil {
 				return err
 			}
-			return logSecurityOfAll(tx, eventSessionCreated, some)
+			return logSecurityOfAll(tx, eventSessionCreated, batch)
 		})
 		if err != nil {
 			return nil, fmt.Errorf("create sessions: %w", err)

@@ -114,13 +114,13 @@ func (s *Store) SessionsByHash(ctx context.Context, hashes [][32]byte) (map[[32]
 	for rows.Next() {
 		// While a post goes viral, most likes read a session. GORM takes twice as long to scan one.
 		var hash sql.RawBytes
-		one := &models.Session{}
-		err := rows.Scan(&hash, &one.UserID, &one.Username, &one.DisplayName, &one.AvatarURL, &one.Role, &one.Since,
-			&one.ExpiresAt, &one.IsToken, &one.Scopes, &one.LastUsedAt, &one.Blocked)
+		item := &models.Session{}
+		err := rows.Scan(&hash, &item.UserID, &item.Username, &item.DisplayName, &item.AvatarURL, &item.Role, &item.Since,
+			&item.ExpiresAt, &item.IsToken, &item.Scopes, &item.LastUsedAt, &item.Blocked)
 		if err != nil {
 			return nil, fmt.Errorf("read sessions: %w", err)
 		}
-		found[[32]byte(hash)] = one
+		found[[32]byte(hash)] = item
 	}
 	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("read sessions: %w", err)

@@ -36,8 +36,8 @@ func (page *CommentPage) Key(c *models.FoundComment) models.ListKey {
 // first are found in segments of the index until the page is full; a shorter page has a Rest.
 func (s *Store) FindComments(ctx context.Context, q models.CommentSearch) (CommentPage, error) {
 	page := CommentPage{Complete: true, sort: q.Sort}
-	most := db.MaxExamined / len(q.Terms)
-	counts, err := s.countTerms(ctx, q.Terms, most)
+	limit := db.MaxExamined / len(q.Terms)
+	counts, err := s.countTerms(ctx, q.Terms, limit)
 	if err != nil {
 		return page, err
 	}
@@ -57,9 +57,9 @@ func (s *Store) FindComments(ctx context.Context, q models.CommentSearch) (Comme
 	}
 	q.Terms = terms
 	if q.Sort == models.PostsRelevance {
-		err = s.rankComments(ctx, &q, rarest, most, &page)
+		err = s.rankComments(ctx, &q, rarest, limit, &page)
 	} else {
-		err = s.walkComments(ctx, &q, most, &page)
+		err = s.walkComments(ctx, &q, limit, &page)
 	}
 	if err != nil {
 		return page, fmt.Errorf("search comments: %w", err)
@@ -68,10 +68,10 @@ func (s *Store) FindComments(ctx context.Context, q models.CommentSearch) (Comme
 }
 
 // countTerms counts the comments that have each of the terms. Each count stops at most+1.
-func (s *Store) countTerms(ctx context.Context, terms []string, most int) ([]int64, error) {
+func (s *Store) countTerms(ctx context.Context, terms []string, limit int) ([]int64, error) {
 	columns, args := make([]string, len(terms)), make([]any, len(terms))
 	for i, term := range terms {
-		columns[i] = fmt.Sprintf("(SELECT COUNT(*) FROM (SELECT 1 FROM comment_terms WHERE term=? LIMIT %d) n)", most+1)
+		columns[i] = fmt.Sprintf("(SELECT COUNT(*) FROM (SELECT 1 FROM comment_terms WHERE term=? LIMIT %d) n)", limit+1)
 		args[i] = term
 	}
 	query := `
@@ -93,14 +93,14 @@ func (s *Store) countTerms(ctx context.Context, terms []string, most int) ([]int
 
 // rankComments reads a page by relevance. If more than most comments have the rarest term, it ranks the newest ones,
 // from a floor on that all pages of the list have in common.
-func (s *Store) rankComments(ctx context.Context, q *models.CommentSearch, rarest, most int, page *CommentPage) error {
+func (s *Store) rankComments(ctx context.Context, q *models.CommentSearch, rarest, limit int, page *CommentPage) error {
 	after := q.After
 	switch {
 	case after != nil:
 		page.floor = after.Value >> relevanceBits
 		after = &models.ListKey{Value: after.Value & (1<<relevanceBits - 1), ID: after.ID}
-	case rarest > most:
-		last, err := s.termBoundary(ctx, q.Terms[0], nil, most)
+	case rarest > limit:
+		last, err := s.termBoundary(ctx, q.Terms[0], nil, limit)
 		if err != nil {
 			return err
 		}
@@ -109,7 +109,7 @@ func (s *Store) rankComments(ctx context.Context, q *models.CommentSearch, rares
 		}
 	}
 	page.Complete = page.floor == 0
-	page.Examined += min(rarest, most) * len(q.Terms)
+	page.Examined += min(rarest, limit) * len(q.Terms)
 	among := db.Matching("term=?", q.Terms[0])
 	among.AddIf(page.floor > 0, "comment_id>=?", page.floor)
 	var where db.Conditions
@@ -123,7 +123,7 @@ func (s *Store) rankComments(ctx context.Context, q *models.CommentSearch, rares
 		direction = "ASC"
 	}
 	var err error
-	page.Comments, _, err = s.readFound(ctx, q, among, most, direction, where, score+" DESC, ", q.Limit, db.PageBytes)
+	page.Comments, _, err = s.readFound(ctx, q, among, limit, direction, where, score+" DESC, ", q.Limit, db.PageBytes)
 	return err
 }
 

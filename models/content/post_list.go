@@ -71,10 +71,10 @@ func (page *PostPage) Key(p *models.Post) models.ListKey {
 func (s *Store) ListPosts(ctx context.Context, q PostQuery) (PostPage, error) {
 	page := PostPage{Complete: true, sort: q.Sort}
 	var facts postFacts
-	most := db.MaxExamined / q.lookups()
+	limit := db.MaxExamined / q.lookups()
 	if q.ViewerID != 0 || q.Tag != "" || len(q.Terms) > 0 || q.hasWindow() {
 		var err error
-		if facts, err = s.postFacts(ctx, q, most); err != nil {
+		if facts, err = s.postFacts(ctx, q, limit); err != nil {
 			return PostPage{}, err
 		}
 		for _, n := range facts.terms {
@@ -87,13 +87,13 @@ func (s *Store) ListPosts(ctx context.Context, q PostQuery) (PostPage, error) {
 			return page, nil
 		}
 	}
-	if err := s.listPosts(ctx, &q, &facts, int64(most), &page); err != nil {
+	if err := s.listPosts(ctx, &q, &facts, int64(limit), &page); err != nil {
 		return PostPage{}, fmt.Errorf("list posts: %w", err)
 	}
 	return page, nil
 }
 
-func (s *Store) listPosts(ctx context.Context, q *PostQuery, facts *postFacts, most int64, page *PostPage) error {
+func (s *Store) listPosts(ctx context.Context, q *PostQuery, facts *postFacts, limit int64, page *PostPage) error {
 	if q.Sort == models.PostsRelevance && q.After != nil {
 		page.floor = q.After.Value >> relevanceBits
 		q.After = &models.ListKey{Value: q.After.Value & (1<<relevanceBits - 1), ID: q.After.ID}
@@ -104,15 +104,15 @@ func (s *Store) listPosts(ctx context.Context, q *PostQuery, facts *postFacts, m
 	case q.Pinned:
 		return s.gather(ctx, q, facts, byPinned, models.MaxPinned, page)
 	case q.Sort == models.PostsRelevance:
-		if matches > most {
+		if matches > limit {
 			by = byTerm
 			if q.After == nil {
-				if err := s.findFloor(ctx, q.byRarity(facts)[0], most, page); err != nil {
+				if err := s.findFloor(ctx, q.byRarity(facts)[0], limit, page); err != nil {
 					return err
 				}
 			}
 		}
-		return s.gather(ctx, q, facts, by, most, page)
+		return s.gather(ctx, q, facts, by, limit, page)
 	case !q.sifts(facts):
 		posts, _, err := s.readPosts(ctx, q, q.walk(facts, q.After, nil, q.Limit), db.PageBytes)
 		page.Posts, page.Examined = posts, page.Examined+len(posts)
@@ -120,14 +120,14 @@ func (s *Store) listPosts(ctx context.Context, q *PostQuery, facts *postFacts, m
 	}
 	// Walking reads about limit*total/matches entries for a full page, gathering reads as many as match.
 	total := q.source(facts).total
-	if matches > most || matches*matches > int64(q.Limit)*total {
-		full, err := s.siftPosts(ctx, q, facts, min(matches, most), page)
-		if err != nil || full || matches > most {
+	if matches > limit || matches*matches > int64(q.Limit)*total {
+		full, err := s.siftPosts(ctx, q, facts, min(matches, limit), page)
+		if err != nil || full || matches > limit {
 			return err
 		}
 	}
 	page.Posts, page.Rest, page.Complete = nil, nil, true
-	return s.gather(ctx, q, facts, by, most, page)
+	return s.gather(ctx, q, facts, by, limit, page)
 }
 
 // siftPosts walks the index of the order in segments, at most budget entries of it. It reports whether it is done: the
@@ -179,7 +179,7 @@ func (s *Store) postBoundary(ctx context.Context, q *PostQuery, facts *postFacts
 }
 
 // findFloor finds the least id among the newest posts with a term, if a search by relevance does not rank all of them.
-func (s *Store) findFloor(ctx context.Context, term string, most int64, page *PostPage) error {
+func (s *Store) findFloor(ctx context.Context, term string, limit int64, page *PostPage) error {
 	const query = `
 		SELECT post_id
 		FROM post_terms FORCE INDEX (PRIMARY)
@@ -187,22 +187,22 @@ func (s *Store) findFloor(ctx context.Context, term string, most int64, page *Po
 		ORDER BY post_id DESC
 		LIMIT 1 OFFSET ?`
 	var ids []int64
-	err := s.Read(ctx).Raw(query, term, most-1).Scan(&ids).Error
+	err := s.Read(ctx).Raw(query, term, limit-1).Scan(&ids).Error
 	if err == nil && len(ids) > 0 {
 		page.floor, page.Complete = ids[0], false
-		page.Examined += int(most)
+		page.Examined += int(limit)
 	}
 	return err
 }
 
 // gather reads at most as many posts as most that match a condition, and sorts those that match the query.
-func (s *Store) gather(ctx context.Context, q *PostQuery, facts *postFacts, by postCondition, most int64,
+func (s *Store) gather(ctx context.Context, q *PostQuery, facts *postFacts, by postCondition, limit int64,
 	page *PostPage,
 ) error {
-	p := q.gathering(facts, by, most, page.floor)
+	p := q.gathering(facts, by, limit, page.floor)
 	posts, _, err := s.readPosts(ctx, q, p, db.PageBytes)
 	_, matches := q.rarest(facts)
-	page.Posts, page.Examined = posts, page.Examined+int(min(matches, most))*q.lookups()
+	page.Posts, page.Examined = posts, page.Examined+int(min(matches, limit))*q.lookups()
 	return err
 }
 

@@ -23,7 +23,7 @@ type postFacts struct {
 }
 
 // postFacts reads, in one query, the facts about the conditions of q. Each count stops at most+1.
-func (s *Store) postFacts(ctx context.Context, q PostQuery, most int) (postFacts, error) {
+func (s *Store) postFacts(ctx context.Context, q PostQuery, limit int) (postFacts, error) {
 	columns := []string{
 		`COALESCE((SELECT MAX(id) FROM posts), 0) AS posts`,
 		`EXISTS (SELECT 1 FROM blocks WHERE user_id=? AND ? IN (0, blocked_id)) AS blocks`,
@@ -34,7 +34,7 @@ func (s *Store) postFacts(ctx context.Context, q PostQuery, most int) (postFacts
 		args = append(args, values...)
 	}
 	count := func(from string) string {
-		return fmt.Sprintf("(SELECT COUNT(*) FROM (SELECT 1 FROM %s LIMIT %d) n)", from, most+1)
+		return fmt.Sprintf("(SELECT COUNT(*) FROM (SELECT 1 FROM %s LIMIT %d) n)", from, limit+1)
 	}
 	if q.Tag != "" {
 		add(`COALESCE((SELECT id FROM tags WHERE name=?), 0) AS tag_id`, q.Tag)
@@ -251,22 +251,22 @@ func (q *PostQuery) walk(facts *postFacts, after, until *models.ListKey, limit i
 
 // gathering returns the plan that reads the posts that match one condition, at most as many as most, and sorts those
 // that match q. floor is the least id in a search by relevance; 0 for none.
-func (q *PostQuery) gathering(facts *postFacts, by postCondition, most, floor int64) *postPlan {
+func (q *PostQuery) gathering(facts *postFacts, by postCondition, limit, floor int64) *postPlan {
 	p := &postPlan{limit: q.Limit, score: "0"}
 	alias := ""
 	switch by {
 	case byTerm:
-		p.joinTerm(q.byRarity(facts)[0], most, floor)
+		p.joinTerm(q.byRarity(facts)[0], limit, floor)
 	case byTag:
-		alias = p.joinNewest(tagSource(facts), most)
+		alias = p.joinNewest(tagSource(facts), limit)
 	case byAuthor:
-		alias = p.joinNewest(authorSource(q.AuthorID, facts), most)
+		alias = p.joinNewest(authorSource(q.AuthorID, facts), limit)
 	case byWindow:
 		src := q.source(facts)
 		src.where.Add(src.column("created_at")+">=?", models.WholeSeconds(q.Since))
-		alias = p.joinNewest(src, most)
+		alias = p.joinNewest(src, limit)
 	default:
-		alias = p.joinNewest(pinnedSource(), most)
+		alias = p.joinNewest(pinnedSource(), limit)
 	}
 	p.where.AddIf(by != byTerm && floor > 0, p.id+">=?", floor)
 	q.match(p, facts, alias, by)
@@ -286,7 +286,7 @@ func (q *PostQuery) gathering(facts *postFacts, by postCondition, most, floor in
 
 // joinTerm begins a plan with the posts that have a term, as the table t0: the newest ones, or with a floor the oldest
 // ones from it on.
-func (p *postPlan) joinTerm(term string, most, floor int64) {
+func (p *postPlan) joinTerm(term string, limit, floor int64) {
 	p.id = "t0.post_id"
 	if floor > 0 {
 		p.join(`(
@@ -295,7 +295,7 @@ func (p *postPlan) joinTerm(term string, most, floor int64) {
 			WHERE term=? AND post_id>=?
 			ORDER BY post_id ASC
 			LIMIT ?
-		) t0`, term, floor, most)
+		) t0`, term, floor, limit)
 		return
 	}
 	p.join(`(
@@ -304,11 +304,11 @@ func (p *postPlan) joinTerm(term string, most, floor int64) {
 			WHERE term=?
 			ORDER BY post_id DESC
 			LIMIT ?
-		) t0`, term, most)
+		) t0`, term, limit)
 }
 
 // joinNewest begins a plan with the newest posts of a source and returns their alias.
-func (p *postPlan) joinNewest(src postSource, most int64) (alias string) {
+func (p *postPlan) joinNewest(src postSource, limit int64) (alias string) {
 	p.id = src.id
 	table := fmt.Sprintf(`(
 			SELECT %[1]s, %[2]s.user_id, %[2]s.created_at, %[2]s.hot_score, %[2]s.likes_count, %[2]s.active_at
@@ -317,7 +317,7 @@ func (p *postPlan) joinNewest(src postSource, most int64) (alias string) {
 			ORDER BY %[2]s.created_at DESC, %[1]s DESC
 			LIMIT ?
 		) %[2]s`, src.id, src.alias, src.from(models.PostsNew), src.where.Clause())
-	p.join(table, append(src.where.Args, most)...)
+	p.join(table, append(src.where.Args, limit)...)
 	return src.alias
 }
 

@@ -249,8 +249,8 @@ func (s *Store) readBranches(ctx context.Context, viewer int64, sort models.Comm
 	for i := range short {
 		short[i] = i
 	}
-	most := bounds.comments + 1
-	for entries := most; len(short) > 0 && entries > 0; {
+	limit := bounds.comments + 1
+	for entries := limit; len(short) > 0 && entries > 0; {
 		segments := make([]branch, len(short))
 		for i, n := range short {
 			segments[i] = branches[n]
@@ -270,10 +270,10 @@ func (s *Store) readBranches(ctx context.Context, viewer int64, sort models.Comm
 			size += db.CommentSize(&f.Comment)
 			n := short[f.Branch]
 			page := &pages[n]
-			if f.Shown && len(page.found) < most {
+			if f.Shown && len(page.found) < limit {
 				page.found = append(page.found, *f)
 			}
-			if f.Entry == entries && len(page.found) < most && !page.isCut() {
+			if f.Entry == entries && len(page.found) < limit && !page.isCut() {
 				key := f.Key(sort)
 				page.rest = &key
 				still = append(still, n)

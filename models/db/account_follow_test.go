@@ -36,13 +36,13 @@ func newCrowd(tb testing.TB) *crowd {
 		require.NoError(tb, err)
 	}
 	c := &crowd{store: store}
-	for _, one := range []struct {
+	for _, item := range []struct {
 		author *models.Author
 		name   string
 	}{{&c.reader, "reader"}, {&c.guest, "guest"}, {&c.writer, "writer"}} {
-		u := &models.User{Username: one.name, Email: one.name + "@example.org"}
+		u := &models.User{Username: item.name, Email: item.name + "@example.org"}
 		require.NoError(tb, accounts.New(store).CreateUser(tb.Context(), u))
-		*one.author = models.Author{ID: u.ID, Username: u.Username}
+		*item.author = models.Author{ID: u.ID, Username: u.Username}
 	}
 	exec("CREATE TEMPORARY TABLE n (i INT PRIMARY KEY)")
 	exec("INSERT INTO n WITH RECURSIVE r AS (SELECT 0 AS i UNION ALL SELECT i+1 FROM r WHERE i<999) SELECT i FROM r")
@@ -114,8 +114,8 @@ func TestPeople_listsReadNoMoreThanTheyShow(t *testing.T) {
 	noise += c.reads(t) // of asking
 	middle := &models.ListKey{Value: time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC).Unix(), ID: 1 << 40}
 	for name, list := range map[string]struct {
-		read func() (int, error)
-		most int64 // rows and entries read
+		read  func() (int, error)
+		limit int64 // rows and entries read
 	}{
 		"feed of 1000": {func() (int, error) {
 			l, err := reader.New(store).Feed(ctx, c.reader.ID, nil, limit)
@@ -185,7 +185,7 @@ func TestPeople_listsReadNoMoreThanTheyShow(t *testing.T) {
 		read := c.reads(t) - before - noise
 		require.NoError(t, err, name)
 		assert.Equal(t, limit, n, name)
-		assert.LessOrEqual(t, read, list.most, "%s: rows and entries read", name)
+		assert.LessOrEqual(t, read, list.limit, "%s: rows and entries read", name)
 		t.Logf("%s: %d read for %d", name, read, n)
 	}
 }

@@ -406,11 +406,11 @@ func TestLists_ofAUserReadOnlyTheirPage(t *testing.T) {
 			require.NoError(t, err)
 			read := rowsRead(t, store) - start
 			assert.Equal(t, page, got, name)
-			most := page * 16 // the row, its post, author, comment, and the rows that decide whether it is hidden
+			limit := page * 16 // the row, its post, author, comment, and the rows that decide whether it is hidden
 			if name == "unread count" {
-				most = models.MaxUnread * 8
+				limit = models.MaxUnread * 8
 			}
-			assert.Less(t, read, most, "%s before %d", name, before)
+			assert.Less(t, read, limit, "%s before %d", name, before)
 		}
 	}
 }

@@ -54,7 +54,7 @@ func TestUnreadPosts_boundTheWork(t *testing.T) {
 		posts  int
 		unread string // which of them
 		every  int    // the same
-		most   int    // rows and entries read for a page of 20; the marks are counted, up to maxPassed
+		limit  int    // rows and entries read for a page of 20; the marks are counted, up to maxPassed
 		short  bool   // pages may be short
 	}{
 		"10,000 hot posts":              {10_000, "1", 1, maxPassed + 1_000, false},
@@ -79,7 +79,7 @@ func TestUnreadPosts_boundTheWork(t *testing.T) {
 					require.NoError(t, err)
 				})
 				t.Logf("page %d: %d posts, %d rows and entries read, %v", pages, len(list), n, time.Since(started))
-				assert.Less(t, n, c.most, "rows and entries read for page %d", pages)
+				assert.Less(t, n, c.limit, "rows and entries read for page %d", pages)
 				for _, p := range list {
 					require.Equal(t, next, p.ID)
 					next -= int64(c.every)

@@ -285,17 +285,17 @@ func TestClaims_lists(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, among, 2)
 	assert.Equal(t, models.StateReturned, among[b.ID].State)
-	one, err := stock.New(l.store).ClaimByID(t.Context(), 103)
+	item, err := stock.New(l.store).ClaimByID(t.Context(), 103)
 	require.NoError(t, err)
-	assert.Equal(t, "Tickets", one.DropTitle)
-	assert.Equal(t, l.post.ID, one.PostID)
-	assert.Equal(t, l.now.Add(10*time.Minute).UTC(), *one.ExpiresAt)
+	assert.Equal(t, "Tickets", item.DropTitle)
+	assert.Equal(t, l.post.ID, item.PostID)
+	assert.Equal(t, l.now.Add(10*time.Minute).UTC(), *item.ExpiresAt)
 	_, err = stock.New(l.store).ClaimByID(t.Context(), 999)
 	refusedAs(t, models.CodeNotFound, err)
 	require.NoError(t, content.New(l.store).DeletePost(t.Context(), 0, l.post.ID))
-	one, err = stock.New(l.store).ClaimByID(t.Context(), 103)
+	item, err = stock.New(l.store).ClaimByID(t.Context(), 103)
 	require.NoError(t, err)
-	assert.Empty(t, one.DropTitle)
+	assert.Empty(t, item.DropTitle)
 
 	items, err := privacy.New(l.store).ExportItems(t.Context(), l.users[0], "claims", models.ListKey{}, 10)
 	require.NoError(t, err)
@@ -400,10 +400,10 @@ func TestExpireClaims_eachOnce(t *testing.T) {
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	expired, confirmed := 0, 0
-	some := make(chan struct{})
+	batch := make(chan struct{})
 	for range 3 {
 		all.Go(func() {
-			<-some
+			<-batch
 			n, _, err := stock.New(late).ExpireClaims(context.Background())
 			assert.NoError(t, err)
 			mu.Lock()
@@ -414,14 +414,14 @@ func TestExpireClaims_eachOnce(t *testing.T) {
 	for i, user := range l.users {
 		all.Go(func() {
 			if i >= users/2 {
-				<-some
+				<-batch
 			}
 			_, err := stock.New(l.store).ConfirmClaim(context.Background(), user, int64(100+i))
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
 				if confirmed++; confirmed == users/4 {
-					close(some)
+					close(batch)
 				}
 			} else if models.ErrorCode(err) != models.CodeTooLate {
 				t.Error(err)

@@ -73,8 +73,8 @@ func TestCompareClaims_findsEveryDifference(t *testing.T) {
 	}
 	compare := func() (found []models.ClaimDrift) {
 		t.Helper()
-		require.NoError(t, stock.New(l.store).CompareClaims(t.Context(), d, gate, func(some []models.ClaimDrift) error {
-			found = append(found, some...)
+		require.NoError(t, stock.New(l.store).CompareClaims(t.Context(), d, gate, func(batch []models.ClaimDrift) error {
+			found = append(found, batch...)
 			return nil
 		}))
 		return found

@@ -170,7 +170,7 @@ func TestCommentCounts_areExactAtEveryCommit(t *testing.T) {
 	ctx := context.Background()
 	var mu sync.Mutex
 	all := []*models.Comment{newComment(t, store, ada, post, nil)}
-	some := func(random *rand.Rand) *models.Comment {
+	batch := func(random *rand.Rand) *models.Comment {
 		mu.Lock()
 		defer mu.Unlock()
 		return all[max(0, len(all)-1-random.IntN(12))]
@@ -199,7 +199,7 @@ func TestCommentCounts_areExactAtEveryCommit(t *testing.T) {
 					}
 				}
 				var err error
-				target := some(random)
+				target := batch(random)
 				switch random.IntN(5) {
 				case 0, 1: // most of these meet with others that delete the same, or write below it
 					if err = content.New(store).DeleteComment(ctx, target); err == nil {

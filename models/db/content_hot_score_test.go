@@ -103,7 +103,7 @@ func TestHotScore_isTheSameInGoAndInTheDatabase(t *testing.T) {
 			}
 		}
 	}
-	var most sql.NullInt64
-	require.NoError(t, store.Pool().QueryRowContext(t.Context(), "SELECT MAX(likes_count) FROM posts").Scan(&most))
-	assert.Equal(t, int64(1<<31-1), most.Int64)
+	var highest sql.NullInt64
+	require.NoError(t, store.Pool().QueryRowContext(t.Context(), "SELECT MAX(likes_count) FROM posts").Scan(&highest))
+	assert.Equal(t, int64(1<<31-1), highest.Int64)
 }

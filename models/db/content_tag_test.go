@@ -53,7 +53,7 @@ func TestTags_countsHoldAtEveryCommit(t *testing.T) {
 		}
 	})
 	names := []string{"a", "b", "c", "d", "e", "f"}
-	some := func(r *rand.Rand) models.Tags {
+	batch := func(r *rand.Rand) models.Tags {
 		var tags []string
 		for _, i := range r.Perm(len(names))[:r.IntN(6)] {
 			tags = append(tags, names[i])
@@ -66,12 +66,12 @@ func TestTags_countsHoldAtEveryCommit(t *testing.T) {
 			r := rand.New(rand.NewPCG(7, uint64(writer)))
 			for range 12 {
 				p, err := content.New(store).CreatePost(t.Context(), ada, models.PostText{Title: "T", Content: "C",
-					Tags: some(r)})
+					Tags: batch(r)})
 				if !assert.NoError(t, err) {
 					return
 				}
 				_, err = content.New(store).UpdatePost(t.Context(), ada.ID, p.ID, 0,
-					models.PostText{Title: "T", Content: "C", Tags: some(r)})
+					models.PostText{Title: "T", Content: "C", Tags: batch(r)})
 				assert.NoError(t, err)
 				// Two deletions at once, of which one finds it gone.
 				errs := make([]error, 2)

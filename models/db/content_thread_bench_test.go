@@ -31,11 +31,11 @@ func BenchmarkComments(b *testing.B) {
 				i+1, post.ID, ada.ID, parent, depth, replies, past.Unix()+int64(i), i%7),
 		)
 	}
-	for some := range slices.Chunk(rows, 2000) {
+	for batch := range slices.Chunk(rows, 2000) {
 		exec(b, store, `
 			INSERT INTO comments
 				(id, post_id, user_id, parent_id, depth, replies_count, content, created_at, likes_count)
-			VALUES `+strings.Join(some, ","))
+			VALUES `+strings.Join(batch, ","))
 	}
 	exec(b, store, "ANALYZE TABLE comments")
 	for _, sort := range []models.CommentSort{models.CommentsOld, models.CommentsNew, models.CommentsTop} {

@@ -57,8 +57,8 @@ func TestReserveSlots_neverOverlap(t *testing.T) {
 	reserving.Wait()
 	slices.SortFunc(all, func(a, b slots) int { return int(a.first - b.first) })
 	require.Len(t, all, 80)
-	for i, one := range all[1:] {
-		require.GreaterOrEqual(t, one.first, all[i].end)
+	for i, item := range all[1:] {
+		require.GreaterOrEqual(t, item.first, all[i].end)
 	}
 
 	first, err := store.ReserveSlots(t.Context(), 1_000_000, 1)

@@ -9,11 +9,11 @@ import (
 // a T. Ids without a row are left out.
 func LockRows[T any](tx *Tx, table, columns string, ids []int64) ([]T, error) {
 	var locked []T
-	for some := range slices.Chunk(Ascending(ids), LockedAtOnce) {
+	for batch := range slices.Chunk(Ascending(ids), LockedAtOnce) {
 		query := `
 			SELECT ` + columns + `
 			FROM ` + table + ` FORCE INDEX (PRIMARY)
-			WHERE id IN (` + JoinIDs(some) + `)
+			WHERE id IN (` + JoinIDs(batch) + `)
 			ORDER BY id
 			FOR UPDATE`
 		var rows []T

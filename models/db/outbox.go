@@ -184,8 +184,8 @@ func RedactEvents(tx *Tx, target models.Target) error {
 	if err := tx.Raw(find, target.Kind, target.ID, models.LikeMilestone).Scan(&ids).Error; err != nil {
 		return fmt.Errorf("read events of %s: %w", target, err)
 	}
-	for some := range slices.Chunk(Ascending(ids), LockedAtOnce) {
-		if err := EmptyEvents(tx, some); err != nil {
+	for batch := range slices.Chunk(Ascending(ids), LockedAtOnce) {
+		if err := EmptyEvents(tx, batch); err != nil {
 			return err
 		}
 	}

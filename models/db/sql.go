@@ -94,9 +94,9 @@ const MaxPassed = MaxExamined / 4
 // IDsWhere returns those ids of a table whose rows meet the conditions.
 func IDsWhere(tx *Tx, table string, where Conditions, ids []int64) (map[int64]bool, error) {
 	found := make(map[int64]bool, len(ids))
-	for some := range slices.Chunk(ids, ReadUsers) {
+	for batch := range slices.Chunk(ids, ReadUsers) {
 		where := where.Clone()
-		where.Add("id IN (" + JoinIDs(some) + ")")
+		where.Add("id IN (" + JoinIDs(batch) + ")")
 		query := `
 			SELECT id
 			FROM ` + table + ` FORCE INDEX (PRIMARY)

@@ -45,7 +45,7 @@ func TestModeration_queuesUnderAFlood(t *testing.T) {
 	target := models.Target{Kind: models.KindPost, ID: post.ID}
 	var mu sync.Mutex
 	comments := []*models.Comment{newComment(t, store, ada, post, nil), newComment(t, store, ada, post, nil)}
-	one := func(random *rand.Rand) *models.Comment {
+	item := func(random *rand.Rand) *models.Comment {
 		mu.Lock()
 		defer mu.Unlock()
 		return comments[max(0, len(comments)-1-random.IntN(8))]
@@ -74,7 +74,7 @@ func TestModeration_queuesUnderAFlood(t *testing.T) {
 		case 0:
 			return comment(nil)
 		case 1, 2:
-			c := one(random)
+			c := item(random)
 			if c.Depth == models.MaxDepth {
 				return comment(nil)
 			}
@@ -85,7 +85,7 @@ func TestModeration_queuesUnderAFlood(t *testing.T) {
 		case 4:
 			_, err := likes.New(store).SetLike(
 				ctx,
-				models.Target{Kind: models.KindComment, ID: one(random).ID},
+				models.Target{Kind: models.KindComment, ID: item(random).ID},
 				user.ID,
 				random.IntN(2) == 0,
 			)
@@ -96,7 +96,7 @@ func TestModeration_queuesUnderAFlood(t *testing.T) {
 			for range 20 {
 				on := target
 				if random.IntN(3) > 0 {
-					on = models.Target{Kind: models.KindComment, ID: one(random).ID}
+					on = models.Target{Kind: models.KindComment, ID: item(random).ID}
 				}
 				records = append(records, models.LikeRecord{
 					Shard: shard,
@@ -114,7 +114,7 @@ func TestModeration_queuesUnderAFlood(t *testing.T) {
 			_, err := likes.New(store).ApplyLikes(ctx, records)
 			return err
 		case 6:
-			c := one(random)
+			c := item(random)
 			if random.IntN(3) == 0 {
 				return content.New(store).DeleteComment(ctx, c)
 			}

@@ -337,7 +337,7 @@ func plans() []planned {
 			plan("UnreadPosts", where, 1, after, 21).sorting(),
 		)
 	}
-	some := []models.Target{
+	batch := []models.Target{
 		{Kind: models.KindPost, ID: 1},
 		{Kind: models.KindComment, ID: 7},
 		{Kind: models.KindPost, ID: 999},
@@ -345,8 +345,8 @@ func plans() []planned {
 	void := likes.LikeVoid{UserID: 1, RequestedAt: time.Now()}
 	add(
 		plan("Ancestors", "", 1, largeShare-1, 0, 20).sorting(),
-		plan("LiveCounts", "", some),
-		plan("LikeStates", "", 1, []models.TargetCount{{Target: some[0]}, {Target: some[1]}}),
+		plan("LiveCounts", "", batch),
+		plan("LikeStates", "", 1, []models.TargetCount{{Target: batch[0]}, {Target: batch[1]}}),
 		plan(
 			"CommentIDs",
 			"",
@@ -354,12 +354,12 @@ func plans() []planned {
 			100,
 			500,
 		),
-		plan("LikerIDs", "", some[0], 100, 500),
+		plan("LikerIDs", "", batch[0], 100, 500),
 		plan("UserIDs", "", 500).walking(),
 		plan(
 			"Missing",
 			"",
-			some,
+			batch,
 		),
 		plan("VoidedLikes", "posts", void, models.KindPost, 100, 500),
 		plan("VoidedLikes", "comments", void, models.KindComment, 100, 500),

@@ -190,10 +190,10 @@ func (s *DB) closeDeleted(ctx context.Context, tx *Tx) {
 
 // transactBackoff returns the pauses between the runs of one transaction: after run n a random time below n times 2 ms.
 func transactBackoff() retry.Backoff {
-	var most time.Duration
+	var limit time.Duration
 	longer := retry.BackoffFunc(func() (next time.Duration, stop bool) {
-		most += 2 * time.Millisecond
-		return most, false
+		limit += 2 * time.Millisecond
+		return limit, false
 	})
 	return retry.WithMaxRetries(maxAttempts-1, retry.WithFullJitter(longer))
 }

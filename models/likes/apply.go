@@ -374,15 +374,15 @@ func readLikes(tx *db.Tx, t db.TargetTable, ids []int64, users map[int64][]int64
 		return nil
 	}
 	for _, id := range ids {
-		for some := range slices.Chunk(users[id], db.ReadUsers) {
-			if pairs > 0 && pairs+len(some) > db.ReadPairs {
+		for batch := range slices.Chunk(users[id], db.ReadUsers) {
+			if pairs > 0 && pairs+len(batch) > db.ReadPairs {
 				if err := read(); err != nil {
 					return nil, err
 				}
 			}
 			// One range of the unique key for each target. Both servers plan this form well, but not row constructors.
-			where = append(where, fmt.Sprintf("(%s=%d AND user_id IN (%s))", t.Column, id, db.JoinIDs(some)))
-			pairs += len(some)
+			where = append(where, fmt.Sprintf("(%s=%d AND user_id IN (%s))", t.Column, id, db.JoinIDs(batch)))
+			pairs += len(batch)
 		}
 	}
 	if err := read(); err != nil {

@@ -39,9 +39,9 @@ func newImageName(width, height int) string {
 }
 
 // noRoom returns the error of an image that does not fit in a room.
-func noRoom(field string, most int64, message string) error {
+func noRoom(field string, limit int64, message string) error {
 	return &models.Error{Code: models.CodeConflict, Message: message, Fields: []models.FieldError{
-		models.Fault{Code: models.FieldNoRoom, Params: models.Params{"max": most},
+		models.Fault{Code: models.FieldNoRoom, Params: models.Params{"max": limit},
 			Message: "does not fit in the room that is left"}.In(field),
 	}}
 }
@@ -161,11 +161,11 @@ func (s *Store) ImageByName(ctx context.Context, name string) (*models.Image, er
 	if read.RowsAffected == 0 {
 		return nil, models.ErrNoImage()
 	}
-	one := []models.Image{i}
-	if err := s.markHidden(ctx, one); err != nil {
+	item := []models.Image{i}
+	if err := s.markHidden(ctx, item); err != nil {
 		return nil, err
 	}
-	return &one[0], nil
+	return &item[0], nil
 }
 
 // usesOfImages returns the uses of images as rows of (image_id, shown). A use is shown if everybody can read it: a
@@ -237,11 +237,11 @@ func (s *Store) ImageUses(ctx context.Context, id int64) ([]models.ImageUse, err
 		LIMIT ?`
 	uses := []models.ImageUse{}
 	for _, kind := range []string{subjectUser, string(models.KindPost), string(models.KindComment)} {
-		var some []models.ImageUse
-		if err := s.Read(ctx).Raw(query, id, kind, models.MaxImageUses).Scan(&some).Error; err != nil {
+		var batch []models.ImageUse
+		if err := s.Read(ctx).Raw(query, id, kind, models.MaxImageUses).Scan(&batch).Error; err != nil {
 			return nil, fmt.Errorf("read the uses of image %d: %w", id, err)
 		}
-		uses = append(uses, some...)
+		uses = append(uses, batch...)
 	}
 	return uses, nil
 }

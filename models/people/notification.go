@@ -105,14 +105,14 @@ func NotifyReporters(tx *db.Tx, caseID int64, at time.Time) error {
 
 // NotifyClaims notifies the users of claims, by their ids, that they are confirmed or rejected.
 func NotifyClaims(tx *db.Tx, ids []int64, at time.Time) error {
-	for some := range slices.Chunk(ids, db.WrittenClaims) {
+	for batch := range slices.Chunk(ids, db.WrittenClaims) {
 		insert := `
 		INSERT INTO notifications (user_id, kind, post_id, claim_id, created_at)
 		SELECT c.user_id, IF(c.state=?, ?, ?), d.post_id, c.id, ?
 		FROM claims c FORCE INDEX (idx_id)
 		JOIN drops d ON d.id=c.drop_id
 		JOIN users u ON u.id=c.user_id AND u.deleted_at IS NULL
-		WHERE c.id IN (` + db.JoinIDs(some) + `)` + NotificationOnce
+		WHERE c.id IN (` + db.JoinIDs(batch) + `)` + NotificationOnce
 		err := tx.Exec(insert, models.StateRejected, models.NotifyRejected, models.NotifyConfirmed,
 			models.WholeSeconds(at)).Error
 		if err != nil {

@@ -483,7 +483,7 @@ func revisionsOf[T interface{ key() models.ListKey }](
 		FROM ` + db.TargetTables[kind].Targets + ` x FORCE INDEX (%s)
 		STRAIGHT_JOIN ` + revisions.Name + ` r ON r.` + revisions.ID + `=x.id
 			AND COALESCE(r.editor_id,x.user_id)=x.user_id`
-	one := fmt.Sprintf(from, "PRIMARY") + `
+	item := fmt.Sprintf(from, "PRIMARY") + `
 		WHERE x.user_id=? AND x.id=? AND r.version>?
 		ORDER BY r.version
 		LIMIT ?`
@@ -493,7 +493,7 @@ func revisionsOf[T interface{ key() models.ListKey }](
 		LIMIT ?`
 	read := func(ctx context.Context, s *Store, userID int64, after models.ListKey, limit int) ([]models.ExportItem,
 		error) {
-		items, err := exportRows[T](s.Read(ctx).Raw(one, userID, after.Value, after.ID, limit))
+		items, err := exportRows[T](s.Read(ctx).Raw(item, userID, after.Value, after.ID, limit))
 		if err != nil || len(items) == limit {
 			return items, err
 		}

@@ -182,9 +182,9 @@ func (s *Store) PurgeReadMarks(ctx context.Context, limit int) (purged int64, er
 	if err != nil {
 		return 0, fmt.Errorf("find old read marks: %w", err)
 	}
-	for some := range slices.Chunk(keys, db.PurgeBatch) {
-		values := make([]string, len(some))
-		for i, k := range some {
+	for batch := range slices.Chunk(keys, db.PurgeBatch) {
+		values := make([]string, len(batch))
+		for i, k := range batch {
 			values[i] = fmt.Sprintf("SELECT %d AS user_id, %d AS post_id", k.UserID, k.PostID)
 		}
 		remove := `

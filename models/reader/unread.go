@@ -160,8 +160,8 @@ func (s *Store) unreadAmong(
 			doubtful = append(doubtful, n.Post.ID)
 		}
 	}
-	for some := range slices.Chunk(doubtful, 100) {
-		n, err := s.countUnread(ctx, userID, some, unread)
+	for batch := range slices.Chunk(doubtful, 100) {
+		n, err := s.countUnread(ctx, userID, batch, unread)
 		examined += n
 		if err != nil {
 			return nil, examined, err

@@ -151,14 +151,14 @@ func readClaims(conn *gorm.DB, users map[int64][]int64) (map[dropUser]*claimRow,
 		return nil
 	}
 	for _, id := range slices.Sorted(maps.Keys(users)) {
-		for some := range slices.Chunk(db.Ascending(users[id]), db.ReadUsers) {
-			if pairs > 0 && pairs+len(some) > db.ReadPairs {
+		for batch := range slices.Chunk(db.Ascending(users[id]), db.ReadUsers) {
+			if pairs > 0 && pairs+len(batch) > db.ReadPairs {
 				if err := read(); err != nil {
 					return nil, err
 				}
 			}
-			where = append(where, fmt.Sprintf("(c.drop_id=%d AND c.user_id IN (%s))", id, db.JoinIDs(some)))
-			pairs += len(some)
+			where = append(where, fmt.Sprintf("(c.drop_id=%d AND c.user_id IN (%s))", id, db.JoinIDs(batch)))
+			pairs += len(batch)
 		}
 	}
 	return rows, read()
@@ -167,11 +167,11 @@ func readClaims(conn *gorm.DB, users map[int64][]int64) (map[dropUser]*claimRow,
 // checkOwners returns ErrBadClaim if one of the claims that the events take is that of another user or drop. The row
 // would otherwise be overwritten.
 func (b *claimBatch) checkOwners(tx *db.Tx, taken []int64) error {
-	for some := range slices.Chunk(taken, db.ReadUsers) {
+	for batch := range slices.Chunk(taken, db.ReadUsers) {
 		query := `
 			SELECT id, drop_id, user_id
 			FROM claims FORCE INDEX (idx_id)
-			WHERE id IN (` + db.JoinIDs(some) + `)`
+			WHERE id IN (` + db.JoinIDs(batch) + `)`
 		var found []struct {
 			ID  int64
 			Key dropUser `gorm:"embedded"`
@@ -289,9 +289,9 @@ func (b *claimBatch) write(tx *db.Tx) error {
 	})
 	var notified []int64
 	byState := map[models.ClaimState][]int64{} // the same
-	for some := range slices.Chunk(keys, db.WrittenClaims) {
-		rows := make([]*claimRow, len(some))
-		for i, key := range some {
+	for batch := range slices.Chunk(keys, db.WrittenClaims) {
+		rows := make([]*claimRow, len(batch))
+		for i, key := range batch {
 			rows[i] = b.rows[key]
 			id, state := rows[i].ID, rows[i].State
 			if b.owners[id] == key && (state == models.StateConfirmed || state == models.StateRejected) {

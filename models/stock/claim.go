@@ -345,8 +345,8 @@ func (s *Store) EndClaimsOf(ctx context.Context, userID int64, reason string) (n
 			return n, read.Error
 		}
 		for _, f := range found {
-			some, err := s.endClaims(ctx, f.DropID, models.StateVoided, reason, db.Matching("user_id=?", userID))
-			if n += some; err != nil {
+			batch, err := s.endClaims(ctx, f.DropID, models.StateVoided, reason, db.Matching("user_id=?", userID))
+			if n += batch; err != nil {
 				return n, err
 			}
 			after = f.ID
@@ -399,9 +399,9 @@ func (s *Store) ClearCold(ctx context.Context, drop models.ColdDrop, cold func()
 		if done, err = cold(); err != nil || !done {
 			return err
 		}
-		for some := range slices.Chunk(drop.Claims, db.WrittenClaims) {
-			users, ids := make([]int64, len(some)), make([]int64, len(some))
-			for i, c := range some {
+		for batch := range slices.Chunk(drop.Claims, db.WrittenClaims) {
+			users, ids := make([]int64, len(batch)), make([]int64, len(batch))
+			for i, c := range batch {
 				users[i], ids[i] = c.UserID, c.ID
 			}
 			released := `

@@ -22,7 +22,7 @@ const gateDropColumns = `
 
 // DropGate returns the settings of drops and their live claims, as of one commit. Drops that do not exist, and those
 // whose post is deleted, are left out. A drop with more than most live claims comes without them, for LiveClaims.
-func (s *Store) DropGate(ctx context.Context, ids []int64, most int) (map[int64]*models.GateDrop, error) {
+func (s *Store) DropGate(ctx context.Context, ids []int64, limit int) (map[int64]*models.GateDrop, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
@@ -34,7 +34,7 @@ func (s *Store) DropGate(ctx context.Context, ids []int64, most int) (map[int64]
 		WHERE d.id IN (` + db.JoinIDs(db.Ascending(ids)) + `)
 		ORDER BY d.id, c.user_id`
 	rows, err := s.Read(ctx).Raw(query, models.StatusNormal, models.StateReserved, models.StateConfirmed,
-		most).Rows()
+		limit).Rows()
 	if err != nil {
 		return nil, fmt.Errorf("read %d drops for the gate: %w", len(ids), err)
 	}
@@ -298,17 +298,17 @@ func readDrop(conn *gorm.DB, id int64) (*models.Drop, error) {
 // It runs one query for each thousand ids.
 func (s *Store) Drops(ctx context.Context, ids []int64) ([]models.Drop, error) {
 	var found []models.Drop
-	for some := range slices.Chunk(db.Ascending(ids), content.LiveCountsChunk) {
+	for batch := range slices.Chunk(db.Ascending(ids), content.LiveCountsChunk) {
 		query := `
 		SELECT ` + dropColumns + `
 		FROM drops d FORCE INDEX (PRIMARY)
 		STRAIGHT_JOIN posts p FORCE INDEX (PRIMARY) ON p.id=d.post_id AND p.status=?
 		STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=d.user_id
-		WHERE d.id IN (` + db.JoinIDs(some) + `)
+		WHERE d.id IN (` + db.JoinIDs(batch) + `)
 		ORDER BY d.id`
 		var rows []models.Drop
 		if err := s.Read(ctx).Raw(query, models.StatusNormal).Scan(&rows).Error; err != nil {
-			return nil, fmt.Errorf("read %d drops: %w", len(some), err)
+			return nil, fmt.Errorf("read %d drops: %w", len(batch), err)
 		}
 		found = append(found, rows...)
 	}

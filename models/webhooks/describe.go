@@ -207,12 +207,12 @@ func describeBans(tx *db.Tx, ids []int64) (map[int64]db.Described, error) {
 
 func describeClaims(tx *db.Tx, ids []int64) (map[int64]db.Described, error) {
 	objects := make(map[int64]db.Described, len(ids))
-	for some := range slices.Chunk(ids, db.ReadUsers) {
+	for batch := range slices.Chunk(ids, db.ReadUsers) {
 		query := `
 			SELECT c.id, c.drop_id, d.post_id, c.user_id, c.state, c.reason, c.created_at
 			FROM claims c FORCE INDEX (idx_id)
 			JOIN drops d ON d.id=c.drop_id
-			WHERE c.id IN (` + db.JoinIDs(some) + `)`
+			WHERE c.id IN (` + db.JoinIDs(batch) + `)`
 		var claims []struct {
 			ID, DropID, PostID, UserID int64
 			State                      models.ClaimState

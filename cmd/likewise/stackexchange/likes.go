@@ -115,9 +115,9 @@ func (s *likeStage) add(
 			s.tally.skip(LeftOut, n)
 			continue
 		}
-		if most := int64(len(s.voters)); n > most {
-			s.tally.skip(TooFewUsers, n-most)
-			n = most
+		if limit := int64(len(s.voters)); n > limit {
+			s.tally.skip(TooFewUsers, n-limit)
+			n = limit
 		}
 		if _, done := marked[e.id]; done {
 			s.tally.Present += n

@@ -66,7 +66,7 @@ func (t *Target) Bounds() Bounds {
 }
 
 // Since returns the lowest and the highest correct count at any time from b until now.
-func (t *Target) Since(b Bounds) (least, most int64) {
+func (t *Target) Since(b Bounds) (low, high int64) {
 	return b.sure - (t.went.Load() - b.went), b.maybe + (t.came.Load() - b.came)
 }
 

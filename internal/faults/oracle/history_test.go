@@ -138,8 +138,8 @@ func TestSpell_mayAndMustHold(t *testing.T) {
 
 func TestTarget_boundsHoldEveryPossibleCount(t *testing.T) {
 	for _, c := range []struct {
-		words       []string
-		least, most int64
+		words     []string
+		low, high int64
 	}{
 		{[]string{"+o"}, 1, 1},
 		{[]string{"+o", "-o"}, 0, 0},
@@ -154,17 +154,17 @@ func TestTarget_boundsHoldEveryPossibleCount(t *testing.T) {
 		{[]string{"+o", "-!", "+o"}, 0, 1},
 	} {
 		r := history(t, c.words...)
-		least, most := r.Target.Since(r.Target.Bounds())
-		assert.Equal(t, c.least, least, "least after %v", c.words)
-		assert.Equal(t, c.most, most, "most after %v", c.words)
+		low, high := r.Target.Since(r.Target.Bounds())
+		assert.Equal(t, c.low, low, "least after %v", c.words)
+		assert.Equal(t, c.high, high, "most after %v", c.words)
 	}
 
 	r := history(t, "+o")
 	before := r.Target.Bounds()
 	came, went := r.Begin(false)
 	r.Finish(Op{Want: false, Outcome: OK}, came, went)
-	least, most := r.Target.Since(before)
-	assert.Equal(t, []int64{0, 1}, []int64{least, most}, "while it is unliked both are honest")
+	low, high := r.Target.Since(before)
+	assert.Equal(t, []int64{0, 1}, []int64{low, high}, "while it is unliked both are honest")
 }
 
 func sorts(j *Judge) []Kind {

@@ -218,8 +218,8 @@ func (j *Judge) Rejections(
 }
 
 // milestones returns the numbers of likes of others, up to most, of which authors are notified.
-func milestones(most int64) (list []int64) {
-	for m := int64(1); m <= most; m *= 10 {
+func milestones(limit int64) (list []int64) {
+	for m := int64(1); m <= limit; m *= 10 {
 		list = append(list, m)
 	}
 	return list

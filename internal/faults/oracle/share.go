@@ -406,9 +406,9 @@ func (j *Judge) stock(d *Drop, histories []*claimHistory, rows map[int64]ClaimRo
 		if n += e.by; e.by < 0 || i+1 < len(events) && events[i+1].at == e.at {
 			continue
 		}
-		if most := d.Ever(e.at); n > most {
+		if high := d.Ever(e.at); n > high {
 			j.Addf(OverTheStock, e.at,
-				"%s: %d users hold claims, and the stock was never above %d", d.Name(), n, most)
+				"%s: %d users hold claims, and the stock was never above %d", d.Name(), n, high)
 		}
 	}
 	for _, h := range histories {
@@ -419,10 +419,10 @@ func (j *Judge) stock(d *Drop, histories []*claimHistory, rows map[int64]ClaimRo
 					held++
 				}
 			}
-			if _, most := d.bounds(c.first, c.sure); held >= most {
+			if _, high := d.bounds(c.first, c.sure); held >= high {
 				j.Addf(OverTheStock, c.sure,
 					"%s: %d users held claims, and the stock was at most %d, when claim %d was made: %s",
-					d.Name(), held, most, c.id, h.Story())
+					d.Name(), held, high, c.id, h.Story())
 			}
 		}
 	}
@@ -437,7 +437,7 @@ func (j *Judge) stock(d *Drop, histories []*claimHistory, rows map[int64]ClaimRo
 					held++
 				}
 			}
-			if least, _ := d.bounds(o.Start, o.End); held < least {
+			if low, _ := d.bounds(o.Start, o.End); held < low {
 				h.bad(SoldOutEarly, o, d.Name()+" cannot have been sold out")
 			}
 		}

@@ -227,8 +227,8 @@ func TestDrop_knowsWhatTheStockMayBe(t *testing.T) {
 	raised := Setting{Stock: 9, Start: 10 * time.Second, End: 11 * time.Second, Outcome: OK}
 	d.Stocks = append(d.Stocks, raised)
 	bounds := func(begin, end time.Duration) [2]int64 {
-		least, most := d.bounds(begin, end)
-		return [2]int64{least, most}
+		low, high := d.bounds(begin, end)
+		return [2]int64{low, high}
 	}
 	assert.Equal(t, []int64{5, 9}, []int64{d.Ever(9 * time.Second), d.Ever(10 * time.Second)})
 	assert.Equal(t, [2]int64{5, 9}, bounds(12*time.Second, 13*time.Second), "the gate may learn of it later")

@@ -86,42 +86,42 @@ func (d *Drop) Ask(list *[]Setting, s Setting) (answered func(Setting)) {
 func (d *Drop) Ever(by time.Duration) int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var most int64
+	var highest int64
 	for _, s := range d.Stocks {
 		if s.Start <= by && s.Outcome != Failed {
-			most = max(most, s.Stock)
+			highest = max(highest, s.Stock)
 		}
 	}
-	return most
+	return highest
 }
 
 // bounds returns the lowest and the highest stock by which the gate may have gone at some time from begin to end.
-func (d *Drop) bounds(begin, end time.Duration) (least, most int64) {
+func (d *Drop) bounds(begin, end time.Duration) (low, high int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	least = int64(1<<63 - 1)
+	low = int64(1<<63 - 1)
 	for i, s := range d.Stocks {
 		replaced := slices.ContainsFunc(d.Stocks[i+1:], func(s Setting) bool { return s.Calm && s.End < begin })
 		if s.Outcome != Failed && s.Start <= end && !replaced {
-			least, most = min(least, s.Stock), max(most, s.Stock)
+			low, high = min(low, s.Stock), max(high, s.Stock)
 		}
 	}
-	return least, most
+	return low, high
 }
 
 // mayBeLowered reports whether the stock may have been lowered by a time.
 func (d *Drop) mayBeLowered(by time.Duration) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var most int64
+	var highest int64
 	for _, s := range d.Stocks {
 		if s.Outcome == Failed || s.Start > by {
 			continue
 		}
-		if s.Stock < most {
+		if s.Stock < highest {
 			return true
 		}
-		most = max(most, s.Stock)
+		highest = max(highest, s.Stock)
 	}
 	return false
 }
