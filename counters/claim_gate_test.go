@@ -117,7 +117,7 @@ func newClaimGate(t testing.TB) (*Redis, *redis.Client) {
 	return r, plain
 }
 
-// marksOf removes the times from the keys of claims in a dump.
+// withoutTimes removes the times from the keys of claims in a dump.
 func withoutTimes(s stored) stored {
 	for key, value := range s {
 		if words, ok := value.(string); ok && strings.Contains(key, ":claim:") {

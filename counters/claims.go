@@ -511,7 +511,7 @@ func idsOf(targets []models.Target) []int64 {
 // gets no further claims.
 const grown = 2 * loadUsers
 
-func (l dropLoading) read(ctx context.Context, targets []models.Target) (placing, error) {
+func (l dropLoading) read(ctx context.Context, targets []models.Target) (warming, error) {
 	drops, err := stock.New(l.store).DropGate(ctx, idsOf(targets), grown)
 	r := l.redis
 	return func(ctx context.Context, p pipe, batch []load, token string) []func() (bool, error) {

@@ -41,15 +41,15 @@ type loading interface {
 	// sizes returns the numbers of users of those targets that exist and are not deleted.
 	sizes(ctx context.Context, targets []models.Target) (map[models.Target]int64, error)
 	// read reads targets, and returns a function that makes them warm.
-	read(ctx context.Context, targets []models.Target) (place placing, err error)
+	read(ctx context.Context, targets []models.Target) (place warming, err error)
 	// large makes a target of many users warm. It calls keep before each step, with the number of sets that are about
 	// to be written, and returns its error.
 	large(ctx context.Context, target models.Target, token, epoch string, keep func(sets int) error) error
 }
 
-// placing adds the commands that make targets warm to a pipeline. It returns a function for each target, to be called
+// warming adds the commands that make targets warm to a pipeline. It returns a function for each target, to be called
 // after the pipeline. This reports whether the target is warm. If not, what was read may be old.
-type placing func(ctx context.Context, p pipe, batch []load, token string) []func() (warm bool, err error)
+type warming func(ctx context.Context, p pipe, batch []load, token string) []func() (warm bool, err error)
 
 // load is a target that is to be loaded, with a function to call before MySQL is asked, and one for the outcome.
 type load struct {
@@ -162,7 +162,7 @@ func (l *loader) together(batch []load) {
 		l.fail(small, err)
 		return
 	}
-	l.place(ctx, token, small, place)
+	l.warmTogether(ctx, token, small, place)
 }
 
 func (l *loader) fail(batch []load, err error) {
@@ -275,9 +275,10 @@ func (l *loader) unlock(ctx context.Context, token string, batch []load, gone bo
 	}
 }
 
-// place writes the users of targets into Redis, makes the targets warm, in one round trip, and finishes them. If a key
-// of one target has a wrong type, or a node of the cluster does not answer, the other targets are warm all the same.
-func (l *loader) place(ctx context.Context, token string, batch []load, place placing) {
+// warmTogether writes the users of targets into Redis, makes the targets warm, in one round trip, and finishes them. If
+// a key of one target has a wrong type, or a node of the cluster does not answer, the other targets are warm all the
+// same.
+func (l *loader) warmTogether(ctx context.Context, token string, batch []load, place warming) {
 	var placed []func() (bool, error)
 	_ = l.gate.redis.pipelined(ctx, func(p pipe) { placed = place(ctx, p, batch, token) }) // each has its error
 	var failed, done []load
@@ -327,7 +328,7 @@ func (r *Redis) put(ctx context.Context, p pipe, k targetKeys, token string, set
 func (l *loader) alone(item load, token string) {
 	ctx, cancel := context.WithTimeout(context.Background(), largeLimit)
 	defer cancel()
-	err := l.turn(ctx, item.target, token)
+	err := l.awaitLarge(ctx, item.target, token)
 	if err == nil {
 		noted, due := -1, time.Time{} // each extension is a round trip
 		err = l.loading.large(ctx, item.target, token, item.epoch, func(sets int) error {
@@ -353,8 +354,8 @@ func (l *loader) alone(item load, token string) {
 	}
 }
 
-// turn waits until fewer than loadLarge targets are being loaded, and keeps the lock meanwhile.
-func (l *loader) turn(ctx context.Context, target models.Target, token string) error {
+// awaitLarge waits until fewer than loadLarge targets are being loaded, and keeps the lock meanwhile.
+func (l *loader) awaitLarge(ctx context.Context, target models.Target, token string) error {
 	for {
 		select {
 		case l.large <- struct{}{}:
@@ -394,7 +395,7 @@ func (l likeLoading) sizes(ctx context.Context, targets []models.Target) (map[mo
 	return sizes, err
 }
 
-func (l likeLoading) read(ctx context.Context, targets []models.Target) (placing, error) {
+func (l likeLoading) read(ctx context.Context, targets []models.Target) (warming, error) {
 	users, err := likes.New(l.store).LikersOf(ctx, targets)
 	return func(ctx context.Context, p pipe, batch []load, token string) []func() (bool, error) {
 		placed := map[models.Target]func() (bool, error){}
@@ -402,20 +403,20 @@ func (l likeLoading) read(ctx context.Context, targets []models.Target) (placing
 			return setsFor(len(users[item.target])) > 1
 		})
 		for _, call := range inCalls(l.redis, small) {
-			l.placeSmall(ctx, p, call, users, token, placed)
+			l.warmSmall(ctx, p, call, users, token, placed)
 		}
 		return eachOf(batch, func(item load) func() (bool, error) {
 			if of := placed[item.target]; of != nil {
 				return of
 			}
-			commands := l.placeSets(ctx, p, item, users[item.target], token)
+			commands := l.warmSets(ctx, p, item, users[item.target], token)
 			return func() (bool, error) { return allOf(commands) }
 		})
 	}, err
 }
 
-// placeSmall makes targets warm whose users are one set.
-func (l likeLoading) placeSmall(
+// warmSmall makes targets warm whose users are one set.
+func (l likeLoading) warmSmall(
 	ctx context.Context, p pipe, batch []load, users map[models.Target][]int64, token string,
 	placed map[models.Target]func() (bool, error),
 ) {
@@ -437,8 +438,8 @@ func (l likeLoading) placeSmall(
 	}
 }
 
-// placeSets makes a target warm whose users are many sets.
-func (l likeLoading) placeSets(ctx context.Context, p pipe, item load, users []int64, token string) []redis.Cmder {
+// warmSets makes a target warm whose users are many sets.
+func (l likeLoading) warmSets(ctx context.Context, p pipe, item load, users []int64, token string) []redis.Cmder {
 	k, sets := l.redis.keys(item.target), setsFor(len(users))
 	commands := []redis.Cmder{l.redis.noteLoad(ctx, p, k, token, sets)}
 	for _, part := range spread(users, sets) {

@@ -370,7 +370,7 @@ func TestPlaceScript_eachTargetHasItsOutcome(t *testing.T) {
 	place := func() []string {
 		placed := map[models.Target]func() (bool, error){}
 		err := r.pipelined(t.Context(), func(p pipe) {
-			likeLoading{redis: r}.placeSmall(t.Context(), p, batch, users, token, placed)
+			likeLoading{redis: r}.warmSmall(t.Context(), p, batch, users, token, placed)
 		})
 		require.NoError(t, err)
 		var outcomes []string

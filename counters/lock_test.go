@@ -201,7 +201,7 @@ func TestLock_aPausedHolderDoesNotWriteAfterATakeover(t *testing.T) {
 	store := openStoreAt(t, testkit.Database(t))
 	paused, next := newLockProcess(t, urlOf(plain)), newLockProcess(t, urlOf(plain))
 	write := func(ctx context.Context, id int64) error {
-		return moderation.New(store).SetRingMark(ctx, models.KindPost, id)
+		return moderation.New(store).SetRingCheckpoint(ctx, models.KindPost, id)
 	}
 
 	l := paused.acquire(t, "paused", 50*time.Millisecond)
@@ -219,7 +219,7 @@ func TestLock_aPausedHolderDoesNotWriteAfterATakeover(t *testing.T) {
 	require.Greater(t, later, number)
 
 	require.ErrorIs(t, write(ctx, 2), db.ErrFenced)
-	id, _, err := moderation.New(store).RingMark(t.Context(), models.KindPost)
+	id, _, err := moderation.New(store).RingCheckpoint(t.Context(), models.KindPost)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, id)
 	require.NoError(t, write(db.WithFence(t.Context(), "work", later), 3), "the present holder writes")

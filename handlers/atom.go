@@ -183,7 +183,7 @@ func (s *Server) replyXML(
 	body, err := readShared(c, s, name, func(ctx context.Context) ([]byte, error) {
 		body, err := build(ctx)
 		if err == nil {
-			err = db.Hold(ctx, len(body))
+			err = db.Spend(ctx, len(body))
 		}
 		return body, err
 	})

@@ -16,7 +16,7 @@ import (
 type abilities struct {
 	viewer   *models.Session            // nil for the anonymous, who may do nothing of this
 	blockers map[int64]bool             // authors who block the viewer
-	places   map[int64]models.PostPlace // of comments and drops, by post
+	places   map[int64]models.PostState // of comments and drops, by post
 	rules    map[ruled]bool             // see may
 }
 
@@ -36,7 +36,7 @@ func (s *Server) abilitiesOn(c *fiber.Ctx, authors, posts []int64) (abilities, e
 	if posts = distinct(posts); len(posts) > 0 {
 		var err error
 		a.places, err = readShared(c, s, fmt.Sprint("places of posts ", posts),
-			func(ctx context.Context) (map[int64]models.PostPlace, error) { return s.content.PostPlaces(ctx, posts) })
+			func(ctx context.Context) (map[int64]models.PostState, error) { return s.content.PostStates(ctx, posts) })
 		if err != nil {
 			return a, err
 		}

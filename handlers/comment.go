@@ -275,7 +275,7 @@ func (s *Server) replyCommentList(c *fiber.Ctx, l commentList, shared string, sh
 		show := func(comments []models.Comment) ([]*commentItem, error) {
 			return s.commentTree(comments, l.replies)
 		}
-		return pages.Encode(s.cursors, holder(ctx, c), p, pages.Together(show))
+		return pages.Encode(s.cursors, budget(ctx, c), p, pages.Together(show))
 	})
 }
 

@@ -90,8 +90,8 @@ func (k cors) allow(c *fiber.Ctx) (allowed bool) {
 	return true
 }
 
-// mark sets the headers of every answer, refusals included.
-func (k cors) mark(c *fiber.Ctx) error {
+// allowOrigin sets the headers of every answer, refusals included.
+func (k cors) allowOrigin(c *fiber.Ctx) error {
 	k.allow(c)
 	return c.Next()
 }

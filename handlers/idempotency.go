@@ -27,9 +27,9 @@ const (
 	maxIdempotencyKey         = 255 // characters
 	minAnonymousKey           = 16  // characters of an anonymous key
 
-	// claimMargin is how much longer than its deadline a request holds its key. Correctness does not depend on it: a
-	// request that would commit later is rolled back (see db.RequestClaim).
-	claimMargin = 5 * time.Second
+	// leaseMargin is how much longer than its deadline a request holds its key. Correctness does not depend on it: a
+	// request that would commit later is rolled back (see db.RequestLease).
+	leaseMargin = 5 * time.Second
 	// finishTimeout bounds the work on the key after the request, even after the request's own deadline.
 	finishTimeout = 3 * time.Second
 )
@@ -132,12 +132,12 @@ func (s *Server) carryOut(c *fiber.Ctx, key string, repeat fiber.Handler) error 
 		return err
 	}
 	ctx := c.UserContext()
-	claim, err := s.store.ClaimRequest(ctx, request, s.timeout+claimMargin)
+	lease, err := s.store.LeaseRequest(ctx, request, s.timeout+leaseMargin)
 	if err != nil {
 		return err
 	}
-	c.SetUserContext(db.WithRequestClaim(ctx, claim))
-	if claim.Done() {
+	c.SetUserContext(db.WithRequestLease(ctx, lease))
+	if lease.Done() {
 		return replay(c, repeat)
 	}
 	err = c.Next()
@@ -145,17 +145,17 @@ func (s *Server) carryOut(c *fiber.Ctx, key string, repeat fiber.Handler) error 
 	ending, cancel := context.WithTimeout(db.WithCaller(context.WithoutCancel(ctx), nil), finishTimeout)
 	defer cancel()
 	if err == nil {
-		if err := s.store.FinishRequest(ending, claim); err != nil { // a retry carries it out again
+		if err := s.store.FinishRequest(ending, lease); err != nil { // a retry carries it out again
 			s.log.Warn("idempotent request not finished", "request_id", requestID(c), "error", err)
 		}
 		return nil
 	}
-	done, release := s.store.ReleaseRequest(ending, claim)
+	done, release := s.store.ReleaseRequest(ending, lease)
 	if release != nil {
 		s.log.Warn("idempotency key not released", "request_id", requestID(c), "error", release)
 	}
 	if done { // the error came after the COMMIT or from it
-		c.SetUserContext(db.WithRequestClaim(ending, claim))
+		c.SetUserContext(db.WithRequestLease(ending, lease))
 		if replay(c, repeat) == nil {
 			return nil
 		}

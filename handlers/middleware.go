@@ -23,7 +23,7 @@ import (
 // use registers the rows of the table with the middleware around them. Each request passes, in this order:
 //
 //	observe            request id, deadline, security headers; the error's answer, metrics, log
-//	cors.mark          CORS headers of every answer
+//	cors.allowOrigin        CORS headers of every answer
 //	checkHost          refuses names of hosts that may be forged                (on a developer's machine)
 //	recover            a panic becomes an error
 //	countRequest       refuses an address over its requests                    (not with limitNone)
@@ -35,7 +35,7 @@ import (
 //	once               answers a repeated Idempotency-Key                       (if the row has repeat)
 func (s *Server) use(table []route) {
 	recoverPanic := recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic})
-	s.app.Use(s.observe, s.cors.mark, s.checkHost, recoverPanic)
+	s.app.Use(s.observe, s.cors.allowOrigin, s.checkHost, recoverPanic)
 	for _, row := range table {
 		if row.limit == limitNone {
 			s.add(row)
@@ -256,7 +256,7 @@ func (s *Server) admit(c *fiber.Ctx) error {
 	defer done()
 	c.Locals(answerKey, a)
 	ctx := c.UserContext()
-	c.SetUserContext(db.WithHold(ctx, func(n int) error { return a.Hold(ctx, n) }))
+	c.SetUserContext(db.WithBudget(ctx, func(n int) error { return a.Spend(ctx, n) }))
 	if err := c.Next(); err != nil {
 		a.Settle(0) // a problem is short
 		return err
@@ -270,12 +270,12 @@ func (s *Server) admit(c *fiber.Ctx) error {
 }
 
 // holder returns a function that counts further bytes of the answer to c, as admission.Answer.Hold.
-func holder(ctx context.Context, c *fiber.Ctx) func(n int) error {
+func budget(ctx context.Context, c *fiber.Ctx) func(n int) error {
 	a, ok := c.Locals(answerKey).(*admission.Answer)
 	if !ok {
 		return func(int) error { return nil }
 	}
-	return func(n int) error { return a.Hold(ctx, n) }
+	return func(n int) error { return a.Spend(ctx, n) }
 }
 
 // represent represents the answer as pages.Represent does. Streams pass unchanged.

@@ -289,7 +289,7 @@ func (s *Server) readPosts(ctx context.Context, c *fiber.Ctx, l postList, viewer
 		}
 		p.More = append(p.More, pages.Member{Name: "pinned", Value: apart})
 	}
-	h, err := pages.Encode(s.cursors, holder(ctx, c), p, pages.Each(s.summary))
+	h, err := pages.Encode(s.cursors, budget(ctx, c), p, pages.Each(s.summary))
 	if err != nil {
 		return nil, err
 	}
@@ -355,7 +355,7 @@ func (s *Server) sharedPost(c *fiber.Ctx, id int64) (*models.Post, pages.Source,
 		if post == nil {
 			return nil, models.NotFound(models.KindPost)
 		}
-		return post, db.Hold(ctx, len(post.Content))
+		return post, db.Spend(ctx, len(post.Content))
 	})
 	return post, pages.ReadByAnyone, err
 }

@@ -10,8 +10,8 @@ import (
 	"likewise/models"
 )
 
-// standingJSON is the relation of the viewer to a post.
-type standingJSON struct {
+// readerStateJSON is the relation of the viewer to a post.
+type readerStateJSON struct {
 	LastRead     *lastReadJSON `json:"last_read"`    // null if the viewer has not read it, and for the anonymous
 	UnreadCount  *int64        `json:"unread_count"` // null as last_read
 	Subscription *string       `json:"subscription"` // null without one
@@ -23,33 +23,33 @@ type lastReadJSON struct {
 	At        time.Time `json:"at"`
 }
 
-func newStandingJSON(standing models.Standing) standingJSON {
-	out := standingJSON{Subscription: present(standing.Subscription.String())}
-	if m := standing.Mark; m != nil {
+func newReaderStateJSON(state models.ReaderState) readerStateJSON {
+	out := readerStateJSON{Subscription: present(state.Subscription.String())}
+	if m := state.Mark; m != nil {
 		out.LastRead, out.UnreadCount = &lastReadJSON{present(m.CommentID), m.ReadAt}, &m.Unread
 	}
 	return out
 }
 
-// standings returns the viewer's standings towards posts, by id. What the counting of unread comments examines is
+// states returns the viewer's states towards posts, by id. What the counting of unread comments examines is
 // charged.
-func (s *Server) standings(c *fiber.Ctx, posts []int64) (map[int64]models.Standing, error) {
+func (s *Server) readerStates(c *fiber.Ctx, posts []int64) (map[int64]models.ReaderState, error) {
 	view, known, err := s.viewpoint(c)
-	if err != nil || known && !view.Standings {
+	if err != nil || known && !view.HasReaderStates {
 		return nil, err
 	}
-	standings, examined, err := s.reader.Standings(c.UserContext(), viewerID(c), posts)
+	states, examined, err := s.reader.ReaderStates(c.UserContext(), viewerID(c), posts)
 	if err != nil {
 		return nil, err
 	}
 	s.charge(c, examined)
-	return standings, nil
+	return states, nil
 }
 
 // markRead marks the comments on a post as read, up to the one in comment_id or the latest.
 //
 // It does not end the edition of shared reads, which have no marks. But a viewpoint of the edition may have no
-// standings yet, and lists would then show none.
+// states yet, and lists would then show none.
 func (s *Server) markRead(c *fiber.Ctx) error {
 	id, err := pathID(c, models.KindPost)
 	if err != nil {
@@ -70,15 +70,15 @@ func (s *Server) markRead(c *fiber.Ctx) error {
 	if err := s.reader.MarkRead(c.UserContext(), viewerID(c), id, valueOf(upTo)); err != nil {
 		return err
 	}
-	if !view.Standings {
+	if !view.HasReaderStates {
 		s.endEdition(c)
 	}
-	standings, examined, err := s.reader.Standings(c.UserContext(), viewerID(c), []int64{id})
+	states, examined, err := s.reader.ReaderStates(c.UserContext(), viewerID(c), []int64{id})
 	if err != nil {
 		return err
 	}
 	s.charge(c, examined)
-	return c.JSON(newStandingJSON(standings[id]))
+	return c.JSON(newReaderStateJSON(states[id]))
 }
 
 // listUnread lists summaries of the posts with comments that the viewer has not read, the latest comment first. What

@@ -34,7 +34,7 @@ func replyList[R, J any](s *Server, c *fiber.Ctx, l pages.Listing[R, J]) error {
 
 // replyPage answers with a page.
 func replyPage[R, J any](s *Server, c *fiber.Ctx, p pages.Page[R], show pages.Shower[R, J]) error {
-	h, err := pages.Encode(s.cursors, holder(c.UserContext(), c), p, show)
+	h, err := pages.Encode(s.cursors, budget(c.UserContext(), c), p, show)
 	if err != nil {
 		return err
 	}

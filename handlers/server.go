@@ -143,7 +143,7 @@ type Server struct {
 	idempotency idempotency
 	cors        cors
 	hub         *live.Hub
-	news        *otter.Cache[int64, knownNews]
+	unread      *otter.Cache[int64, knownUnread]
 	answers     *admission.Answers
 	downloads   admission.Downloads
 	cursors     pages.Cursors
@@ -218,7 +218,7 @@ func New(c Config) (*Server, error) {
 	if s.markdown, err = markdown.New(c.PublicURL); err != nil {
 		return nil, err
 	}
-	if s.news, err = newNews(); err != nil {
+	if s.unread, err = newUnreadCache(); err != nil {
 		return nil, fmt.Errorf("cache of notifications: %w", err)
 	}
 	if s.idempotency, err = newIdempotency(c.Store.CursorKey()); err != nil {

@@ -76,7 +76,7 @@ func (s *Server) readCounts(ctx context.Context, targets []models.Target) (map[m
 	if err := s.readDropCounts(ctx, targets, all); err != nil {
 		return nil, err
 	}
-	if err := s.readNews(ctx, targets, all); err != nil {
+	if err := s.readUnread(ctx, targets, all); err != nil {
 		return nil, err
 	}
 	for _, t := range targets {
@@ -131,7 +131,7 @@ func (s *Server) openStream(c *fiber.Ctx) error {
 		return err
 	}
 	var valid func() bool // nil: what the stream sends is public
-	if targets[len(targets)-1].Kind == kindNews {
+	if targets[len(targets)-1].Kind == kindNotifications {
 		valid = s.sessionCheck(c)
 	}
 	from := s.clientKey(c)
@@ -238,12 +238,12 @@ func streamTargets(c *fiber.Ctx) ([]models.Target, error) {
 				Saying("must name at most %d posts, comments and drops in all", live.MaxTargets))
 		}
 	}
-	news, err := streamNews(c)
+	wanted, err := streamsNotifications(c)
 	if err != nil {
 		return nil, err
 	}
-	if news {
-		targets = append(targets, models.Target{Kind: kindNews, ID: viewerID(c)})
+	if wanted {
+		targets = append(targets, models.Target{Kind: kindNotifications, ID: viewerID(c)})
 	}
 	if len(targets) == 0 {
 		return nil, models.Invalid("posts",

@@ -17,7 +17,7 @@ type viewersPostJSON struct {
 	LikesCount int64 `json:"likes_count"`
 	Liked      bool  `json:"liked"`
 	Bookmarked bool  `json:"bookmarked"`
-	standingJSON
+	readerStateJSON
 	Can postCanJSON `json:"can"`
 }
 
@@ -32,7 +32,7 @@ type viewersCommentJSON struct {
 var (
 	longestPostHalf = sizeOf(viewersPostJSON{
 		LikesCount: math.MaxInt64,
-		standingJSON: newStandingJSON(models.Standing{
+		readerStateJSON: newReaderStateJSON(models.ReaderState{
 			Mark: &models.ReadMark{CommentID: math.MaxInt64, Unread: math.MaxInt64,
 				ReadAt: time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC)},
 			Subscription: models.Following,
@@ -58,14 +58,14 @@ func (s *Server) join(c *fiber.Ctx, h *pages.Halves) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return h.Join(holder(c.UserContext(), c), own.half)
+	return h.Join(budget(c.UserContext(), c), own.half)
 }
 
 // viewers is what the viewer has done with the posts and comments of an answer, and may do with them.
 type viewers struct {
 	likes      []models.LikeState // of each gap
 	bookmarked map[int64]bool     // by post, as the next
-	standings  map[int64]models.Standing
+	states  map[int64]models.ReaderState
 	able       abilities
 }
 
@@ -77,12 +77,12 @@ func (v *viewers) half(i int, g pages.Gap) any {
 	}
 	p := g.Post
 	return viewersPostJSON{
-		likes.Count, likes.Liked, p.Bookmarked || v.bookmarked[p.ID], newStandingJSON(v.standings[p.ID]),
+		likes.Count, likes.Liked, p.Bookmarked || v.bookmarked[p.ID], newReaderStateJSON(v.states[p.ID]),
 		v.able.post(p),
 	}
 }
 
-// viewersOf reads what is the viewer's. It takes one call each for likes, bookmarks, standings and blocks, and none for
+// viewersOf reads what is the viewer's. It takes one call each for likes, bookmarks, states and blocks, and none for
 // rows that this request has created.
 func (s *Server) viewersOf(c *fiber.Ctx, h *pages.Halves) (v viewers, err error) {
 	if v.likes, err = s.likesOf(c, h); err != nil {
@@ -105,7 +105,7 @@ func (s *Server) viewersOf(c *fiber.Ctx, h *pages.Halves) (v viewers, err error)
 			return v, err
 		}
 	}
-	v.standings, err = s.standings(c, posts)
+	v.states, err = s.readerStates(c, posts)
 	return v, err
 }
 
@@ -149,10 +149,10 @@ func (s *Server) abilitiesOf(c *fiber.Ctx, h *pages.Halves) (abilities, error) {
 		return abilities{}, nil
 	}
 	if h.Rows == pages.JustCreated {
-		able := abilities{viewer: viewer(c), places: map[int64]models.PostPlace{}}
+		able := abilities{viewer: viewer(c), places: map[int64]models.PostState{}}
 		for _, g := range h.Gaps {
 			if g.Comment != nil {
-				able.places[g.Comment.PostID] = models.PostPlace{}
+				able.places[g.Comment.PostID] = models.PostState{}
 			}
 		}
 		return able, nil

@@ -20,7 +20,7 @@ type Export struct {
 	ID          int64
 	UserID      int64
 	State       ExportState
-	Place       ExportPlace `gorm:"embedded"` // of the next row
+	Place       ExportCursor `gorm:"embedded"` // of the next row
 	Chunks      int
 	Size        int64 // of the chunks, in bytes
 	RequestedAt time.Time
@@ -28,8 +28,8 @@ type Export struct {
 	ExpiresAt   time.Time
 }
 
-// ExportPlace is a place in an archive.
-type ExportPlace struct {
+// ExportCursor is a place in an archive.
+type ExportCursor struct {
 	Section    string // one of ExportSections; "" after the last
 	Part       int    // of the section, from 1
 	AfterValue int64  // with AfterID the key of the last row before it

@@ -80,8 +80,8 @@ func (n *Notification) Key() ListKey { return ListKey{ID: n.ID} }
 // MaxUnread is the number up to which unread notifications are counted. It stands for any higher number, too.
 const MaxUnread = 100
 
-// NewsMark changes whenever a user is notified, or has read a notification in another second than before.
-type NewsMark struct {
+// UnreadVersion changes whenever a user is notified, or has read a notification in another second than before.
+type UnreadVersion struct {
 	Unread int64 // the latest unread notification; 0 for none
 	ReadAt int64 // Unix time at which the user last read one; 0 for never
 }

@@ -70,8 +70,8 @@ func (t PostText) Validate() error {
 	return f.Err()
 }
 
-// PostPlace is the part of a post that decides what may be done with its comments and drops.
-type PostPlace struct {
+// PostState is the part of a post that decides what may be done with its comments and drops.
+type PostState struct {
 	AuthorID int64
 	Locked   bool
 }

@@ -75,8 +75,8 @@ type ReadMark struct {
 	Unread    int64 // see MaxUnreadComments
 }
 
-// Standing is the relation of a user to a post.
-type Standing struct {
+// ReaderState is the relation of a user to a post.
+type ReaderState struct {
 	Mark         *ReadMark // nil if the user has not opened the post
 	Subscription Subscription
 }

@@ -179,9 +179,9 @@ const MaxFollows = 5000
 
 // Viewpoint is what makes pages of posts and comments differ between viewers, apart from likes.
 type Viewpoint struct {
-	Blocks    bool // the viewer blocks somebody, whose posts and comments are left out
-	Bookmarks bool // the viewer has bookmarked a post
-	Standings bool // the viewer has read a post, or subscribed to one
+	Blocks          bool // the viewer blocks somebody, whose posts and comments are left out
+	Bookmarks       bool // the viewer has bookmarked a post
+	HasReaderStates bool // the viewer has read a post, or subscribed to one
 }
 
 // UserComment is a comment in the list of a user's comments, with the title of its post.

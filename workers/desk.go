@@ -66,7 +66,8 @@ func (d *Desk) CompareShard(
 }
 
 func (d *Desk) verifier(repair bool, found *[]models.Difference) *Verifier {
-	return NewVerifier(d.store, d.redis, d.likes, repair, func(item models.Difference) { *found = append(*found, item) })
+	add := func(item models.Difference) { *found = append(*found, item) }
+	return NewVerifier(d.store, d.redis, d.likes, repair, add)
 }
 
 // VoidClaims ends the claims of a user that are in force, of one drop or of all, and returns their number; see

@@ -106,7 +106,7 @@ func (e *Exporter) next(
 	ctx context.Context,
 	export *models.Export,
 	rows *exportedRows,
-) ([]byte, models.ExportPlace, error) {
+) ([]byte, models.ExportCursor, error) {
 	place, sections := export.Place, privacy.ExportSections()
 	if at := slices.Index(sections, place.Section); place.Section == lastFile || export.Size >= e.maxSize {
 		m := manifest{
@@ -124,7 +124,7 @@ func (e *Exporter) next(
 			return nil, place, fmt.Errorf("export of user %d: %w", export.UserID, err)
 		}
 		chunk, err := archived(export, lastFile+".json", body, true)
-		return chunk, models.ExportPlace{}, err
+		return chunk, models.ExportCursor{}, err
 	}
 	body, more, err := rows.file(ctx, &place)
 	if err != nil {
@@ -141,7 +141,7 @@ func (e *Exporter) next(
 		if at := slices.Index(sections, place.Section) + 1; at < len(sections) {
 			following = sections[at]
 		}
-		place = models.ExportPlace{Section: following, Part: 1}
+		place = models.ExportCursor{Section: following, Part: 1}
 	}
 	return chunk, place, err
 }
@@ -181,15 +181,15 @@ func archived(export *models.Export, name string, body []byte, last bool) ([]byt
 type exportedRows struct {
 	store  *privacy.Store
 	userID int64
-	at     models.ExportPlace // before the first row of page; Part is not used
+	at     models.ExportCursor // before the first row of page; Part is not used
 	page   []models.ExportItem
 	ended  bool // page is the last of its section
 }
 
 // file returns the next file of the place's section, and moves the place behind its last row. The file is an array with
 // a row a line. more reports whether the section has other rows.
-func (r *exportedRows) file(ctx context.Context, place *models.ExportPlace) (body []byte, more bool, err error) {
-	at := models.ExportPlace{Section: place.Section, AfterValue: place.AfterValue, AfterID: place.AfterID}
+func (r *exportedRows) file(ctx context.Context, place *models.ExportCursor) (body []byte, more bool, err error) {
+	at := models.ExportCursor{Section: place.Section, AfterValue: place.AfterValue, AfterID: place.AfterID}
 	if r.at != at {
 		r.at, r.page, r.ended = at, nil, false
 	}

@@ -23,7 +23,7 @@ func TestJobs_runOneAtATime(t *testing.T) {
 	job := Job{Name: "work", run: func(_ *Jobs, ctx context.Context) (string, error) {
 		close(began)
 		<-goOn
-		return "done", moderation.New(p.store).SetRingMark(ctx, models.KindPost, 1)
+		return "done", moderation.New(p.store).SetRingCheckpoint(ctx, models.KindPost, 1)
 	}}
 	ended := make(chan error, 1)
 	go func() {
@@ -41,11 +41,11 @@ func TestJobs_runOneAtATime(t *testing.T) {
 	job.run = func(_ *Jobs, ctx context.Context) (string, error) {
 		_, err := p.store.NextFence(another, "work") // another process has taken over
 		require.NoError(t, err)
-		return "", moderation.New(p.store).SetRingMark(ctx, models.KindPost, 2)
+		return "", moderation.New(p.store).SetRingCheckpoint(ctx, models.KindPost, 2)
 	}
 	_, err = j.runAlone(t.Context(), job)
 	require.ErrorIs(t, err, db.ErrFenced)
-	id, _, err := moderation.New(p.store).RingMark(t.Context(), models.KindPost)
+	id, _, err := moderation.New(p.store).RingCheckpoint(t.Context(), models.KindPost)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, id)
 

@@ -86,7 +86,7 @@ func (f *RingFinder) Find(ctx context.Context) (read, found int, err error) {
 		}
 	}
 	for kind, upTo := range marks {
-		if err := f.store.SetRingMark(ctx, kind, upTo); err != nil {
+		if err := f.store.SetRingCheckpoint(ctx, kind, upTo); err != nil {
 			return len(likes), found, err
 		}
 	}
@@ -102,7 +102,7 @@ func (f *RingFinder) recent(
 	if err != nil {
 		return nil, 0, err
 	}
-	mark, ok, err := f.store.RingMark(ctx, kind)
+	mark, ok, err := f.store.RingCheckpoint(ctx, kind)
 	if err != nil {
 		return nil, 0, err
 	}

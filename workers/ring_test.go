@@ -198,7 +198,7 @@ func TestRings_ofOneBurstOrOfAFewADay(t *testing.T) {
 	for _, kind := range []models.TargetKind{models.KindPost, models.KindComment} {
 		last, err := moderation.New(w.store).LastLikeID(t.Context(), kind)
 		require.NoError(t, err)
-		require.NoError(t, moderation.New(w.store).SetRingMark(t.Context(), kind, last))
+		require.NoError(t, moderation.New(w.store).SetRingCheckpoint(t.Context(), kind, last))
 	}
 	assert.Equal(t, 2, w.find())
 	found := map[int64][]int64{}

@@ -197,7 +197,7 @@ func (v *Voider) Void(ctx context.Context) (voided, done int, err error) {
 		}
 		for _, request := range open {
 			// This comes before the work, so that a request that always fails does not block the others.
-			if err := v.store.TakeLikeVoidTurn(ctx, request.ID, began); err != nil {
+			if err := v.store.ScheduleLikeVoid(ctx, request.ID, began); err != nil {
 				return voided, done, errors.Join(append(failures, err)...)
 			}
 			n, finished, err := v.take(ctx, request)

@@ -239,9 +239,9 @@ func doubled(first, limit time.Duration, n int) time.Duration {
 // errLeaseLost means that another process delivers to the endpoint, or that it is no longer active.
 var errLeaseLost = errors.New("the lease is lost")
 
-// turn is the work of a process on one endpoint while it holds the lease. One goroutine owns it; requests run in
+// delivery is the work of a process on one endpoint while it holds the lease. One goroutine owns it; requests run in
 // others and report to results.
-type turn struct {
+type delivery struct {
 	c         *Courier
 	w         *models.Webhook
 	lease     string
@@ -270,7 +270,7 @@ func objectOf(e models.PendingEvent) string {
 
 // serve delivers to an endpoint until nothing is due, the endpoint pauses, or the time is over.
 func (c *Courier) serve(ctx context.Context, id int64) (delivered, failed int, err error) {
-	t := &turn{
+	t := &delivery{
 		c: c, lease: rand.Text(), circuit: c.circuitOf(id), results: make(chan sent),
 		behind: map[string][]models.PendingEvent{}, busy: map[string]bool{},
 	}
@@ -295,7 +295,7 @@ func (c *Courier) serve(ctx context.Context, id int64) (delivered, failed int, e
 	return t.delivered, t.failed, err
 }
 
-func (t *turn) run(ctx context.Context) (err error) {
+func (t *delivery) run(ctx context.Context) (err error) {
 	for {
 		if err == nil {
 			err = t.next(ctx)
@@ -314,7 +314,7 @@ func (t *turn) run(ctx context.Context) (err error) {
 }
 
 // next renews the lease and begins the requests that can begin.
-func (t *turn) next(ctx context.Context) error {
+func (t *delivery) next(ctx context.Context) error {
 	if t.c.left(ctx) <= 0 || t.circuit.pauses(t.c.now()) {
 		return nil
 	}
@@ -352,7 +352,7 @@ func (t *turn) next(ctx context.Context) error {
 
 // scan reads pending events until some are ready, in the order of their ids. An event is ready if it is due and no
 // earlier event of its object is pending. It passes over objects that are busy.
-func (t *turn) scan(ctx context.Context) error {
+func (t *delivery) scan(ctx context.Context) error {
 	now := t.c.now()
 	blocked := map[string]bool{}
 	t.scanned = time.Now()
@@ -385,7 +385,7 @@ func (t *turn) scan(ctx context.Context) error {
 }
 
 // finish takes the result of a request. If the event was delivered, the next one of its object is ready.
-func (t *turn) finish(ctx context.Context, result sent) error {
+func (t *delivery) finish(ctx context.Context, result sent) error {
 	object := result.object
 	delete(t.busy, object)
 	later := t.behind[object]
@@ -412,7 +412,7 @@ func (t *turn) finish(ctx context.Context, result sent) error {
 }
 
 // failure counts a failure of the endpoint, and disables the endpoint if it is gone or has failed for too long.
-func (t *turn) failure(ctx context.Context, object string, a *models.Attempt) error {
+func (t *delivery) failure(ctx context.Context, object string, a *models.Attempt) error {
 	now := t.c.now()
 	t.circuit.failed[object] = true
 	if t.circuit.down() && !now.Before(t.circuit.until) {

@@ -180,10 +180,10 @@ func (a *Answer) Pause() (resume func()) {
 	return func() { a.holder.turns <- struct{}{} } // the others end at their deadlines
 }
 
-// Hold counts n more bytes. If it returns an error, those of Begin, nothing is counted. A request that exceeds
+// Spend counts n more bytes. If it returns an error, those of Begin, nothing is counted. A request that exceeds
 // littleHeld waits for a place among the large ones: reading, rendering and encoding a large answer keeps a processor
 // and the database busy, and a short request would wait for all of them.
-func (a *Answer) Hold(ctx context.Context, n int) error {
+func (a *Answer) Spend(ctx context.Context, n int) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.large && a.own+int64(n) > littleHeld {

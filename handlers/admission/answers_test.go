@@ -28,26 +28,26 @@ func TestAnswers_largeOnesWaitForEachOther(t *testing.T) {
 		return a, done
 	}
 	first, firstDone := begin("a")
-	if err := first.Hold(t.Context(), 2*littleHeld); err != nil {
+	if err := first.Spend(t.Context(), 2*littleHeld); err != nil {
 		t.Fatal(err)
 	}
-	if err := first.Hold(t.Context(), littleHeld); err != nil {
+	if err := first.Spend(t.Context(), littleHeld); err != nil {
 		t.Errorf("a large answer waits for itself: %v", err)
 	}
 	second, secondDone := begin("b")
-	if err := second.Hold(t.Context(), littleHeld); err != nil {
+	if err := second.Spend(t.Context(), littleHeld); err != nil {
 		t.Errorf("a small answer waits: %v", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := second.Hold(ended, 1); models.ErrorCode(err) != models.CodeUnavailable {
+	if err := second.Spend(ended, 1); models.ErrorCode(err) != models.CodeUnavailable {
 		t.Errorf("the second large answer gets %v", err)
 	}
 	if second.own != littleHeld {
 		t.Errorf("%d bytes are counted", second.own)
 	}
 	firstDone()
-	if err := second.Hold(t.Context(), 1); err != nil {
+	if err := second.Spend(t.Context(), 1); err != nil {
 		t.Error(err)
 	}
 	secondDone()

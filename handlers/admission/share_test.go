@@ -66,11 +66,11 @@ func TestExpensiveShare_isEnteredBeforeALargeAnswer(t *testing.T) {
 	p := NewPlace(share)
 	ctx, cancel := context.WithCancel(db.WithEntrance(t.Context(), p.Enter))
 	held := make(chan error)
-	go func() { held <- a.Hold(ctx, 2*littleHeld) }()
+	go func() { held <- a.Spend(ctx, 2*littleHeld) }()
 	cancel()
 	require.Equal(t, models.CodeUnavailable, models.ErrorCode(<-held))
 	assert.Empty(t, all.large, "a request without a place in the share builds a large answer")
 	other.Leave()
-	require.NoError(t, a.Hold(db.WithEntrance(t.Context(), p.Enter), 2*littleHeld))
+	require.NoError(t, a.Spend(db.WithEntrance(t.Context(), p.Enter), 2*littleHeld))
 	assert.Len(t, share, 1)
 }

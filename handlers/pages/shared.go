@@ -127,9 +127,9 @@ func Read[T any](
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 			defer cancel()
 			var size atomic.Int64
-			result, err := load(db.WithHold(ctx, func(n int) error {
+			result, err := load(db.WithBudget(ctx, func(n int) error {
 				size.Add(int64(n))
-				return db.Hold(ctx, n)
+				return db.Spend(ctx, n)
 			}))
 			if h, ok := any(result).(*Halves); ok && h != nil {
 				return sharedRead{result, h.Size()}, err // the rows are not kept

@@ -201,7 +201,8 @@ func (r *report) print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, results := range [][]figure{r.Scenarios, r.Claims, r.IDs, r.Pipeline} {
 		for _, item := range results {
-			fmt.Fprintf(w, "%s\t%s %s\t%s\t%s\n", item.Name, number(item.Value), item.Unit, item.latency, item.compared())
+			fmt.Fprintf(w, "%s\t%s %s\t%s\t%s\n", item.Name, number(item.Value), item.Unit, item.latency,
+				item.compared())
 		}
 	}
 	for _, item := range r.Scenarios {

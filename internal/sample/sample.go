@@ -109,7 +109,7 @@ const (
 
 // Begin records that the sample is wanted, so that a start that is stopped continues it at the next.
 func Begin(ctx context.Context, store *db.DB) error {
-	return content.New(store).MarkImported(ctx, source, kindState, begun, 0)
+	return content.New(store).RecordImported(ctx, source, kindState, begun, 0)
 }
 
 // Wanted reports whether Begin was called, and Create has not succeeded since.
@@ -168,7 +168,7 @@ func Create(ctx context.Context, f Forum) error {
 			return fmt.Errorf("write sample: %w", err)
 		}
 	}
-	return content.New(f.Store).MarkImported(ctx, source, kindState, done, 0)
+	return content.New(f.Store).RecordImported(ctx, source, kindState, done, 0)
 }
 
 // number numbers the comments, and finds the times at which they were written.
@@ -416,7 +416,7 @@ func (w *writer) notify(ctx context.Context) error {
 		if _, there := marked[c.external]; !c.Now || there {
 			continue
 		}
-		if err := content.New(w.Store).MarkImported(ctx, source, kindNotice, c.external, 0); err != nil {
+		if err := content.New(w.Store).RecordImported(ctx, source, kindNotice, c.external, 0); err != nil {
 			return err
 		}
 		var parent *int64

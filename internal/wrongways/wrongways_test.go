@@ -357,7 +357,7 @@ func TestExpiredLockReleasedByAnother_ours(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.store.NextFence(t.Context(), "order") // B
 	require.NoError(t, err)
-	err = moderation.New(s.store).SetRingMark(db.WithFence(t.Context(), "order", first), models.KindPost, 1)
+	err = moderation.New(s.store).SetRingCheckpoint(db.WithFence(t.Context(), "order", first), models.KindPost, 1)
 	require.ErrorIs(t, err, db.ErrFenced)
 }
 

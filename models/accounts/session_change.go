@@ -115,8 +115,8 @@ func (s *Store) SessionsByHash(ctx context.Context, hashes [][32]byte) (map[[32]
 		// While a post goes viral, most likes read a session. GORM takes twice as long to scan one.
 		var hash sql.RawBytes
 		item := &models.Session{}
-		err := rows.Scan(&hash, &item.UserID, &item.Username, &item.DisplayName, &item.AvatarURL, &item.Role, &item.Since,
-			&item.ExpiresAt, &item.IsToken, &item.Scopes, &item.LastUsedAt, &item.Blocked)
+		err := rows.Scan(&hash, &item.UserID, &item.Username, &item.DisplayName, &item.AvatarURL, &item.Role,
+			&item.Since, &item.ExpiresAt, &item.IsToken, &item.Scopes, &item.LastUsedAt, &item.Blocked)
 		if err != nil {
 			return nil, fmt.Errorf("read sessions: %w", err)
 		}

@@ -60,7 +60,7 @@ func (s *Store) CreateComment(ctx context.Context, author models.Author, postID 
 		if err := SyncTags(tx, postID); err != nil {
 			return err
 		}
-		place, err := placeFor(tx, author.ID, postID, parentID)
+		place, err := parentFor(tx, author.ID, postID, parentID)
 		if err != nil {
 			return err
 		}
@@ -105,8 +105,8 @@ func insertComment(tx *db.Tx, c *models.Comment, weights map[string]int) (int64,
 	return id, writeTerms(tx, models.Target{Kind: models.KindComment, ID: id}, weights)
 }
 
-// commentPlace is the place of a new comment: under a post, and under a parent if it is a reply.
-type commentPlace struct {
+// commentParent is the place of a new comment: under a post, and under a parent if it is a reply.
+type commentParent struct {
 	PostAuthorID    int64
 	Locked          bool  // the post
 	ParentAuthorID  int64 // this and the other fields of the parent are 0 at the top level
@@ -118,11 +118,11 @@ type commentPlace struct {
 	BlockedByParent bool
 }
 
-func (p *commentPlace) depth() int { return p.ParentDepth + 1 }
+func (p *commentParent) depth() int { return p.ParentDepth + 1 }
 
-// placeFor counts a reply on its parent and returns the place, if the writer may write there. The caller has locked the
-// post's row.
-func placeFor(tx *db.Tx, writer, postID int64, parentID *int64) (*commentPlace, error) {
+// parentFor counts a reply on its parent and returns the place, if the writer may write there. The caller has locked
+// the post's row.
+func parentFor(tx *db.Tx, writer, postID int64, parentID *int64) (*commentParent, error) {
 	query := `
 		SELECT
 			p.user_id AS post_author_id,
@@ -142,7 +142,7 @@ func placeFor(tx *db.Tx, writer, postID int64, parentID *int64) (*commentPlace, 
 		FROM posts p
 		LEFT JOIN comments c ON c.id=?
 		WHERE p.id=?`
-	var p commentPlace
+	var p commentParent
 	if err := tx.Raw(query, writer, writer, parentID, postID).Scan(&p).Error; err != nil {
 		return nil, err
 	}

@@ -71,7 +71,8 @@ func (s *Store) FindComments(ctx context.Context, q models.CommentSearch) (Comme
 func (s *Store) countTerms(ctx context.Context, terms []string, limit int) ([]int64, error) {
 	columns, args := make([]string, len(terms)), make([]any, len(terms))
 	for i, term := range terms {
-		columns[i] = fmt.Sprintf("(SELECT COUNT(*) FROM (SELECT 1 FROM comment_terms WHERE term=? LIMIT %d) n)", limit+1)
+		columns[i] = fmt.Sprintf(
+			"(SELECT COUNT(*) FROM (SELECT 1 FROM comment_terms WHERE term=? LIMIT %d) n)", limit+1)
 		args[i] = term
 	}
 	query := `

@@ -204,8 +204,8 @@ func refreshActiveAt(tx *db.Tx, comments []int64) error {
 	return SyncTags(tx, ids...)
 }
 
-// commentPlacement is where a comment is. It never changes.
-type commentPlacement struct {
+// commentPosition is where a comment is. It never changes.
+type commentPosition struct {
 	ID, PostID int64
 	ParentID   *int64
 }
@@ -217,7 +217,7 @@ func countComments(tx *db.Tx, ids []int64, status models.Status, sign string) ([
 		SELECT id, post_id, parent_id
 		FROM comments
 		WHERE id IN (` + db.JoinIDs(db.Ascending(append(ids, 0))) + `)`
-	var places []commentPlacement
+	var places []commentPosition
 	if err := tx.Raw(find).Scan(&places).Error; err != nil {
 		return nil, err
 	}

@@ -82,9 +82,9 @@ func (s *Store) ImportSources(
 	return sources, nil
 }
 
-// MarkImported records the import of something without a row of its own, such as the likes of a post. Marking it again
-// changes nothing.
-func (s *Store) MarkImported(ctx context.Context, source, kind string, externalID, localID int64) error {
+// RecordImported records the import of something without a row of its own, such as the likes of a post. Marking it
+// again changes nothing.
+func (s *Store) RecordImported(ctx context.Context, source, kind string, externalID, localID int64) error {
 	const insert = `
 		INSERT INTO imports (source, kind, external_id, local_id)
 		VALUES (?, ?, ?, ?)
@@ -181,7 +181,7 @@ func importComments(tx *db.Tx, comments []models.ImportedComment, record func(ex
 	if err != nil {
 		return err
 	}
-	places, err := importPlaces(tx, parentIDs)
+	places, err := importParents(tx, parentIDs)
 	if err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func importComments(tx *db.Tx, comments []models.ImportedComment, record func(ex
 	}
 	latest, added, replies := map[int64]time.Time{}, map[int64]int{}, map[int64]int{}
 	for _, c := range comments {
-		place := importPlace{Depth: 1}
+		place := importParent{Depth: 1}
 		if c.ParentID != 0 {
 			place = places[c.ParentID]
 		}
@@ -250,15 +250,15 @@ func countImported(tx *db.Tx, latest map[int64]time.Time, added, replies map[int
 	return nil
 }
 
-// importPlace is the place of a reply: its parent and its depth.
-type importPlace struct {
+// importParent is the place of a reply: its parent and its depth.
+type importParent struct {
 	ParentID int64
 	Depth    int
 }
 
-// importPlaces returns the places of replies to each of parents. Neither the parent nor the depth of a comment ever
-// changes, so importPlaces locks nothing.
-func importPlaces(tx *db.Tx, parents []int64) (map[int64]importPlace, error) {
+// importParents returns the places of replies to each of parents. Neither the parent nor the depth of a comment ever
+// changes, so importParents locks nothing.
+func importParents(tx *db.Tx, parents []int64) (map[int64]importParent, error) {
 	if len(parents) == 0 {
 		return nil, nil
 	}
@@ -273,11 +273,11 @@ func importPlaces(tx *db.Tx, parents []int64) (map[int64]importPlace, error) {
 	if err := tx.Raw(query).Scan(&found).Error; err != nil {
 		return nil, err
 	}
-	places := make(map[int64]importPlace, len(found))
+	places := make(map[int64]importParent, len(found))
 	for _, c := range found {
-		places[c.ID] = importPlace{c.ID, c.Depth + 1}
+		places[c.ID] = importParent{c.ID, c.Depth + 1}
 		if c.Depth >= models.MaxDepth {
-			places[c.ID] = importPlace{c.ParentID, c.Depth}
+			places[c.ID] = importParent{c.ParentID, c.Depth}
 		}
 	}
 	return places, nil

@@ -128,20 +128,20 @@ func postsByID(conn *gorm.DB, viewer int64, ids []int64) (posts []*models.Post, 
 	return posts, nil
 }
 
-// PostPlaces returns the places of posts that are not deleted, by id.
-func (s *Store) PostPlaces(ctx context.Context, ids []int64) (map[int64]models.PostPlace, error) {
+// PostStates returns the states of posts that are not deleted, by id.
+func (s *Store) PostStates(ctx context.Context, ids []int64) (map[int64]models.PostState, error) {
 	query := `
 		SELECT id, user_id AS author_id, locked
 		FROM posts FORCE INDEX (PRIMARY)
 		WHERE id IN (` + db.JoinIDs(ids) + `) AND status=?`
 	var rows []struct {
 		ID    int64
-		Place models.PostPlace `gorm:"embedded"`
+		Place models.PostState `gorm:"embedded"`
 	}
 	if err := s.Read(ctx).Raw(query, models.StatusNormal).Scan(&rows).Error; err != nil {
 		return nil, fmt.Errorf("read places of %d posts: %w", len(ids), err)
 	}
-	places := make(map[int64]models.PostPlace, len(rows))
+	places := make(map[int64]models.PostState, len(rows))
 	for _, row := range rows {
 		places[row.ID] = row.Place
 	}

@@ -172,7 +172,7 @@ func (s *Store) readFew(ctx context.Context, viewer int64, sort models.CommentSo
 			page.found = append(page.found, *f)
 		}
 	}
-	return pages, true, db.Hold(ctx, size)
+	return pages, true, db.Spend(ctx, size)
 }
 
 // attachReplies makes the first comments of a page the replies of c: at most size, and none from the first one that did
@@ -279,7 +279,7 @@ func (s *Store) readBranches(ctx context.Context, viewer int64, sort models.Comm
 				still = append(still, n)
 			}
 		}
-		if err := db.Hold(ctx, size); err != nil {
+		if err := db.Spend(ctx, size); err != nil {
 			return nil, err
 		}
 		bounds.bytes -= size

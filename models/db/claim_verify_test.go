@@ -73,10 +73,11 @@ func TestCompareClaims_findsEveryDifference(t *testing.T) {
 	}
 	compare := func() (found []models.ClaimDrift) {
 		t.Helper()
-		require.NoError(t, stock.New(l.store).CompareClaims(t.Context(), d, gate, func(batch []models.ClaimDrift) error {
+		err := stock.New(l.store).CompareClaims(t.Context(), d, gate, func(batch []models.ClaimDrift) error {
 			found = append(found, batch...)
 			return nil
-		}))
+		})
+		require.NoError(t, err)
 		return found
 	}
 	assert.Equal(t, want, compare())

@@ -68,10 +68,10 @@ func TestViewpoints_areThoseOfEachUser(t *testing.T) {
 			view.Bookmarks = true
 		case 2:
 			require.NoError(t, reader.New(store).MarkRead(t.Context(), u.ID, post.ID, 0))
-			view.Standings = true
+			view.HasReaderStates = true
 		case 3:
 			require.NoError(t, people.New(store).SetSubscription(t.Context(), u.ID, post.ID, models.Muted))
-			view.Standings = true
+			view.HasReaderStates = true
 		}
 		want[u.ID] = view
 	}

@@ -14,14 +14,14 @@ import (
 
 // An Idempotency-Key is a row that goes through these states:
 //
-//	claimed   a request works on it, until claimed_until
+//	leased    a request works on it, until claimed_until
 //	begun     some steps of the request are committed, and named in the row; see Step
 //	effected  the effect of the request is committed
 //
 // Transact writes the row in the COMMIT that it is about, so that both take place or neither does. Each of these
-// COMMITs adds 1 to the claim. A request that dies leaves its row as the last of them did. A repetition of an effected
-// request is answered from what the row names. One that is claimed or begun is taken over after claimed_until, by
-// drawing another claim: a late commit of the request that was given up then finds that the claim is not its own and is
+// COMMITs adds 1 to the lease. A request that dies leaves its row as the last of them did. A repetition of an effected
+// request is answered from what the row names. One that is leased or begun is taken over after claimed_until, by
+// drawing another lease: a late commit of the request that was given up then finds that the lease is not its own and is
 // rolled back. So the effect happens once, however slow or dead a process is and whatever became of its COMMIT.
 //
 // The row holds ids and never texts, tokens or passwords: an answer is made again from what MySQL has.
@@ -38,12 +38,12 @@ type IdempotentRequest struct {
 	Body [32]byte // hash of everything that a repetition has in common with the request
 }
 
-// RequestClaim is the right to carry out an idempotent request. It is not safe for concurrent use.
-type RequestClaim struct {
+// RequestLease is the right to carry out an idempotent request. It is not safe for concurrent use.
+type RequestLease struct {
 	key    [32]byte
 	id     int64  // as the row has it
 	effect effect // as the row has it
-	repeat bool   // the request was carried out before: the claim is the right to answer it again
+	repeat bool   // the request was carried out before: the lease is the right to answer it again
 	kept   json.RawMessage
 }
 
@@ -56,9 +56,9 @@ type effect struct {
 }
 
 // Done reports whether the effect of the request is committed.
-func (c *RequestClaim) Done() bool { return c.effect.Done }
+func (c *RequestLease) Done() bool { return c.effect.Done }
 
-// The errors of ClaimRequest that a client can act on are these and CodeUnavailable.
+// The errors of LeaseRequest that a client can act on are these and CodeUnavailable.
 var (
 	// ErrKeyReused means that the key was sent with another request.
 	ErrKeyReused = &models.Error{Code: models.CodeInvalid,
@@ -72,36 +72,36 @@ var (
 	}
 )
 
-// errTwoEffects is the error of a handler that breaks the contract of WithRequestClaim.
+// errTwoEffects is the error of a handler that breaks the contract of WithRequestLease.
 var errTwoEffects = errors.New(
 	"a request with an Idempotency-Key has a second transaction: one of the two needs Aside or Step")
 
 type (
-	claimKey struct{}
+	leaseKey struct{}
 	stepKey  struct{}
 )
 
-// WithRequestClaim returns a context under which the transaction of the DB is the effect of the claimed request.
+// WithRequestLease returns a context under which the transaction of the DB is the effect of the leased request.
 // There can be one; the others need Aside or Step.
-func WithRequestClaim(ctx context.Context, claim *RequestClaim) context.Context {
-	return context.WithValue(ctx, claimKey{}, claim)
+func WithRequestLease(ctx context.Context, lease *RequestLease) context.Context {
+	return context.WithValue(ctx, leaseKey{}, lease)
 }
 
 // Aside returns a context for writes that are not the effect of the request: bookkeeping, and what can be done again.
-func Aside(ctx context.Context) context.Context { return WithRequestClaim(ctx, nil) }
+func Aside(ctx context.Context) context.Context { return WithRequestLease(ctx, nil) }
 
 // Step returns a context for a transaction that is a part of the effect of the request, and reports whether that part
 // is committed already, by a process that died before the end. The name is unique in the request.
 func Step(ctx context.Context, name string) (step context.Context, done bool) {
-	claim := claimOf(ctx)
-	return context.WithValue(ctx, stepKey{}, name), claim != nil && slices.Contains(claim.effect.Steps, name)
+	lease := leaseOf(ctx)
+	return context.WithValue(ctx, stepKey{}, name), lease != nil && slices.Contains(lease.effect.Steps, name)
 }
 
 // KeepAnswer has the answer of the request kept with its effect or its next step, if it has at most maxKept bytes as
 // JSON. It is for answers that cannot be made again, and must hold no texts of users.
 func KeepAnswer(ctx context.Context, answer any) error {
-	claim := claimOf(ctx)
-	if claim == nil {
+	lease := leaseOf(ctx)
+	if lease == nil {
 		return nil
 	}
 	kept, err := json.Marshal(answer)
@@ -109,7 +109,7 @@ func KeepAnswer(ctx context.Context, answer any) error {
 		return fmt.Errorf("keep answer: %w", err)
 	}
 	if len(kept) <= maxKept {
-		claim.kept = kept
+		lease.kept = kept
 	}
 	return nil
 }
@@ -117,29 +117,29 @@ func KeepAnswer(ctx context.Context, answer any) error {
 // KeptAnswer returns what is committed of KeepAnswer for the request under the context. CodeNotFound if that is
 // nothing, because it was too much.
 func KeptAnswer(ctx context.Context) (json.RawMessage, error) {
-	claim := claimOf(ctx)
-	if claim == nil || claim.effect.Kept == nil {
+	lease := leaseOf(ctx)
+	if lease == nil || lease.effect.Kept == nil {
 		return nil, models.Errorf(models.CodeNotFound, "The answer was not kept.")
 	}
-	return claim.effect.Kept, nil
+	return lease.effect.Kept, nil
 }
 
 // Made returns the ids of what the request that is repeated under the context has created, as the DB named them: of
 // a session or an API token the first 64 bits of its hash, of a row its id.
 func Made(ctx context.Context) []int64 {
-	if claim := claimOf(ctx); claim != nil {
-		return claim.effect.Made
+	if lease := leaseOf(ctx); lease != nil {
+		return lease.effect.Made
 	}
 	return nil
 }
 
-func claimOf(ctx context.Context) *RequestClaim {
-	claim, _ := ctx.Value(claimKey{}).(*RequestClaim)
-	return claim
+func leaseOf(ctx context.Context) *RequestLease {
+	lease, _ := ctx.Value(leaseKey{}).(*RequestLease)
+	return lease
 }
 
 // after returns the effect when the transaction under the context is committed.
-func (c *RequestClaim) after(ctx context.Context, tx *Tx) (effect, error) {
+func (c *RequestLease) after(ctx context.Context, tx *Tx) (effect, error) {
 	next := c.effect
 	if c.kept != nil {
 		next.Kept = c.kept
@@ -160,8 +160,8 @@ func (c *RequestClaim) after(ctx context.Context, tx *Tx) (effect, error) {
 }
 
 // record records in the row of the request's key what the transaction adds to its effect, and returns that effect. The
-// transaction fails with ErrKeyInUse if the claim was taken over. Without a claim, record does nothing.
-func (c *RequestClaim) record(ctx context.Context, tx *Tx) (next effect, err error) {
+// transaction fails with ErrKeyInUse if the lease was taken over. Without a lease, record does nothing.
+func (c *RequestLease) record(ctx context.Context, tx *Tx) (next effect, err error) {
 	if c == nil {
 		return next, nil
 	}
@@ -183,20 +183,20 @@ func (c *RequestClaim) record(ctx context.Context, tx *Tx) (next effect, err err
 }
 
 // committed follows the row after the COMMIT that record is part of.
-func (c *RequestClaim) committed(next effect) {
+func (c *RequestLease) committed(next effect) {
 	if c != nil {
 		c.effect = next
 		c.id++
 	}
 }
 
-// ClaimRequest returns the right to carry the request out, for as long as hold, or to answer it again if it is Done.
+// LeaseRequest returns the right to carry the request out, for as long as hold, or to answer it again if it is Done.
 // ErrKeyReused, ErrKeyInUse.
-func (s *DB) ClaimRequest(ctx context.Context, r IdempotentRequest, hold time.Duration) (*RequestClaim, error) {
+func (s *DB) LeaseRequest(ctx context.Context, r IdempotentRequest, hold time.Duration) (*RequestLease, error) {
 	for range maxAttempts {
-		claim, err := s.insertClaim(ctx, r, hold)
-		if claim != nil || err != nil {
-			return claim, err
+		lease, err := s.insertLease(ctx, r, hold)
+		if lease != nil || err != nil {
+			return lease, err
 		}
 		row, err := s.readKey(ctx, r.Key)
 		if err != nil {
@@ -214,19 +214,19 @@ func (s *DB) ClaimRequest(ctx context.Context, r IdempotentRequest, hold time.Du
 		case row.RequestHash != HexOf(r.Body):
 			return nil, ErrKeyReused
 		case row.effect.Done:
-			return &RequestClaim{key: r.Key, id: row.Claim, effect: row.effect, repeat: true}, nil
+			return &RequestLease{key: r.Key, id: row.Claim, effect: row.effect, repeat: true}, nil
 		case now.Before(row.ClaimedUntil):
 			return nil, ErrKeyInUse
 		}
-		claim, err = s.takeOver(ctx, r.Key, row, hold)
-		if claim != nil || err != nil {
-			return claim, err
+		lease, err = s.takeOver(ctx, r.Key, row, hold)
+		if lease != nil || err != nil {
+			return lease, err
 		}
 	}
 	return nil, ErrKeyInUse
 }
 
-// CarriedOut reports whether the effect of the request is committed. It claims nothing.
+// CarriedOut reports whether the effect of the request is committed. It leases nothing.
 func (s *DB) CarriedOut(ctx context.Context, r IdempotentRequest) (bool, error) {
 	row, err := s.readKey(ctx, r.Key)
 	if err != nil || row == nil {
@@ -235,24 +235,24 @@ func (s *DB) CarriedOut(ctx context.Context, r IdempotentRequest) (bool, error) 
 	return row.effect.Done && row.RequestHash == HexOf(r.Body) && s.Now().UTC().Before(row.ExpiresAt), nil
 }
 
-// newClaimID draws a claim. It leaves room for the COMMITs that are counted in it.
-func newClaimID() int64 { return rand.Int64N(1 << 62) }
+// newLeaseID draws a lease. It leaves room for the COMMITs that are counted in it.
+func newLeaseID() int64 { return rand.Int64N(1 << 62) }
 
-// insertClaim returns nil if the key is known.
-func (s *DB) insertClaim(ctx context.Context, r IdempotentRequest, hold time.Duration) (*RequestClaim, error) {
-	claim, now := &RequestClaim{key: r.Key, id: newClaimID()}, s.Now().UTC()
+// insertLease returns nil if the key is known.
+func (s *DB) insertLease(ctx context.Context, r IdempotentRequest, hold time.Duration) (*RequestLease, error) {
+	lease, now := &RequestLease{key: r.Key, id: newLeaseID()}, s.Now().UTC()
 	const insert = `
 		INSERT INTO idempotency_keys (key_hash, request_hash, claim, claimed_until, expires_at)
 		VALUES (UNHEX(?),UNHEX(?),?,?,?)`
 	_, err := s.Write(ctx, insert,
-		HexOf(r.Key), HexOf(r.Body), claim.id, now.Add(hold), now.Add(IdempotencyLife))
+		HexOf(r.Key), HexOf(r.Body), lease.id, now.Add(hold), now.Add(IdempotencyLife))
 	switch {
 	case models.MySQLCode(err) == DuplicateKey:
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("claim idempotency key: %w", err)
+		return nil, fmt.Errorf("lease idempotency key: %w", err)
 	}
-	return claim, nil
+	return lease, nil
 }
 
 type idempotencyRow struct {
@@ -295,30 +295,30 @@ func (s *DB) forgetKey(ctx context.Context, key [32]byte, now time.Time) error {
 	return nil
 }
 
-// takeOver returns nil if the request that held the claim committed something after all, or another was faster.
+// takeOver returns nil if the request that held the lease committed something after all, or another was faster.
 func (s *DB) takeOver(
 	ctx context.Context, key [32]byte, row *idempotencyRow, hold time.Duration,
-) (*RequestClaim, error) {
-	claim := &RequestClaim{key: key, id: newClaimID(), effect: row.effect}
+) (*RequestLease, error) {
+	lease := &RequestLease{key: key, id: newLeaseID(), effect: row.effect}
 	taken, err := s.Write(ctx, `
 		UPDATE idempotency_keys
 		SET claim=?, claimed_until=?
-		WHERE key_hash=UNHEX(?) AND claim=?`, claim.id, s.Now().UTC().Add(hold), HexOf(key), row.Claim)
+		WHERE key_hash=UNHEX(?) AND claim=?`, lease.id, s.Now().UTC().Add(hold), HexOf(key), row.Claim)
 	if err != nil {
 		return nil, fmt.Errorf("take over idempotency key: %w", err)
 	}
 	if taken == 0 {
 		return nil, nil
 	}
-	return claim, nil
+	return lease, nil
 }
 
 // FinishRequest records that the request succeeded, unless its transaction did so: because it had none, or only steps.
-func (s *DB) FinishRequest(ctx context.Context, claim *RequestClaim) error {
-	if claim.effect.Done {
+func (s *DB) FinishRequest(ctx context.Context, lease *RequestLease) error {
+	if lease.effect.Done {
 		return nil
 	}
-	ctx = WithRequestClaim(ctx, claim)
+	ctx = WithRequestLease(ctx, lease)
 	if err := s.Transact(ctx, func(*Tx) error { return nil }); err != nil {
 		return fmt.Errorf("finish idempotent request: %w", err)
 	}
@@ -328,27 +328,27 @@ func (s *DB) FinishRequest(ctx context.Context, claim *RequestClaim) error {
 // ReleaseRequest forgets a request that failed, with the steps of it that are committed, and reports whether it had its
 // effect after all: then it is remembered, and can be answered again. A COMMIT whose outcome is unknown holds the row
 // until it is decided, and ReleaseRequest waits for it.
-func (s *DB) ReleaseRequest(ctx context.Context, claim *RequestClaim) (done bool, err error) {
-	claim.repeat = true
-	if claim.effect.Done {
+func (s *DB) ReleaseRequest(ctx context.Context, lease *RequestLease) (done bool, err error) {
+	lease.repeat = true
+	if lease.effect.Done {
 		return true, nil
 	}
 	const remove = `
 		DELETE FROM idempotency_keys
 		WHERE key_hash=UNHEX(?) AND claim=?`
-	released, err := s.Write(ctx, remove, HexOf(claim.key), claim.id)
+	released, err := s.Write(ctx, remove, HexOf(lease.key), lease.id)
 	if err != nil {
 		return false, fmt.Errorf("release idempotency key: %w", err)
 	}
 	if released > 0 {
 		return false, nil
 	}
-	row, err := s.readKey(ctx, claim.key)
-	if err != nil || row == nil || row.Claim != claim.id+1 {
+	row, err := s.readKey(ctx, lease.key)
+	if err != nil || row == nil || row.Claim != lease.id+1 {
 		return false, err // another request has it
 	}
-	claim.id, claim.effect = row.Claim, row.effect
-	return claim.effect.Done, nil
+	lease.id, lease.effect = row.Claim, row.effect
+	return lease.effect.Done, nil
 }
 
 // PurgeIdempotencyKeys deletes at most limit expired keys and returns how many it deleted.

@@ -12,17 +12,17 @@ import (
 // PageBytes bounds a page of a list: its JSON, in bytes, and so the content of its rows.
 const PageBytes = 1 << 20
 
-type holdKey struct{}
+type budgetKey struct{}
 
-// WithHold returns a context under which lists report the content that they read, in bytes, as they read it. If hold
+// WithBudget returns a context under which lists report the content that they read, in bytes, as they read it. If hold
 // returns an error, the list ends with that error.
-func WithHold(ctx context.Context, hold func(bytes int) error) context.Context {
-	return context.WithValue(ctx, holdKey{}, hold)
+func WithBudget(ctx context.Context, hold func(bytes int) error) context.Context {
+	return context.WithValue(ctx, budgetKey{}, hold)
 }
 
-// Hold reports content that was read to the function of WithHold.
-func Hold(ctx context.Context, bytes int) error {
-	if report, ok := ctx.Value(holdKey{}).(func(int) error); ok && bytes > 0 {
+// Spend reports content that was read to the function of WithBudget.
+func Spend(ctx context.Context, bytes int) error {
+	if report, ok := ctx.Value(budgetKey{}).(func(int) error); ok && bytes > 0 {
 		return report(bytes)
 	}
 	return nil
@@ -65,7 +65,7 @@ func ScanPage[T any](read *gorm.DB, room int, size func(*T) int) (page []T, left
 		}
 		page = append(page, row)
 		n := size(&page[len(page)-1])
-		if err := Hold(read.Statement.Context, n); err != nil {
+		if err := Spend(read.Statement.Context, n); err != nil {
 			return nil, 0, err
 		}
 		room -= n

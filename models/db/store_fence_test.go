@@ -19,7 +19,7 @@ func TestFence_admitsTheLatestHolderAlone(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
 	write := func(ctx context.Context, id int64) error {
-		return moderation.New(store).SetRingMark(ctx, models.KindPost, id)
+		return moderation.New(store).SetRingCheckpoint(ctx, models.KindPost, id)
 	}
 	first, err := store.NextFence(t.Context(), "work")
 	require.NoError(t, err)
@@ -34,7 +34,7 @@ func TestFence_admitsTheLatestHolderAlone(t *testing.T) {
 	other, err := store.NextFence(t.Context(), "other")
 	require.NoError(t, err)
 	require.EqualValues(t, 1, other, "each lock has its own numbers")
-	id, _, err := moderation.New(store).RingMark(t.Context(), models.KindPost)
+	id, _, err := moderation.New(store).RingCheckpoint(t.Context(), models.KindPost)
 	require.NoError(t, err)
 	require.EqualValues(t, 4, id)
 }

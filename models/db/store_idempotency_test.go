@@ -36,31 +36,31 @@ func request(key, body byte) db.IdempotentRequest {
 	return db.IdempotentRequest{Key: [32]byte{key}, Body: [32]byte{body}}
 }
 
-// claim claims a request that is to be carried out.
-func claim(t *testing.T, store *db.DB, r db.IdempotentRequest) *db.RequestClaim {
+// lease leases a request that is to be carried out.
+func lease(t *testing.T, store *db.DB, r db.IdempotentRequest) *db.RequestLease {
 	t.Helper()
-	claim, err := store.ClaimRequest(t.Context(), r, hold)
+	lease, err := store.LeaseRequest(t.Context(), r, hold)
 	require.NoError(t, err)
-	require.False(t, claim.Done())
-	return claim
+	require.False(t, lease.Done())
+	return lease
 }
 
-func claimFails(t *testing.T, want error, store *db.DB, r db.IdempotentRequest) {
+func leaseFails(t *testing.T, want error, store *db.DB, r db.IdempotentRequest) {
 	t.Helper()
-	_, err := store.ClaimRequest(t.Context(), r, hold)
+	_, err := store.LeaseRequest(t.Context(), r, hold)
 	require.ErrorIs(t, err, want)
 }
 
-// repeat claims a request that was carried out, and returns the context of its repetition.
+// repeat leases a request that was carried out, and returns the context of its repetition.
 func repeat(t *testing.T, store *db.DB, r db.IdempotentRequest) context.Context {
 	t.Helper()
-	claim, err := store.ClaimRequest(t.Context(), r, hold)
+	lease, err := store.LeaseRequest(t.Context(), r, hold)
 	require.NoError(t, err)
-	require.True(t, claim.Done())
-	return db.WithRequestClaim(t.Context(), claim)
+	require.True(t, lease.Done())
+	return db.WithRequestLease(t.Context(), lease)
 }
 
-func release(t *testing.T, store *db.DB, c *db.RequestClaim) (done bool) {
+func release(t *testing.T, store *db.DB, c *db.RequestLease) (done bool) {
 	t.Helper()
 	done, err := store.ReleaseRequest(t.Context(), c)
 	require.NoError(t, err)
@@ -70,39 +70,39 @@ func release(t *testing.T, store *db.DB, c *db.RequestClaim) (done bool) {
 func TestRequestClaim_isHeldUntilTheEnd(t *testing.T) {
 	t.Parallel()
 	store, age := agingStore(t)
-	c := claim(t, store, request(1, 1))
-	claimFails(t, db.ErrKeyInUse, store, request(1, 1))
-	claimFails(t, db.ErrKeyReused, store, request(1, 2))
-	claim(t, store, request(2, 1))
-	require.NoError(t, db.KeepAnswer(db.WithRequestClaim(t.Context(), c), "<answer>"))
+	c := lease(t, store, request(1, 1))
+	leaseFails(t, db.ErrKeyInUse, store, request(1, 1))
+	leaseFails(t, db.ErrKeyReused, store, request(1, 2))
+	lease(t, store, request(2, 1))
+	require.NoError(t, db.KeepAnswer(db.WithRequestLease(t.Context(), c), "<answer>"))
 	require.NoError(t, store.FinishRequest(t.Context(), c))
 	kept, err := db.KeptAnswer(repeat(t, store, request(1, 1)))
 	require.NoError(t, err)
 	assert.JSONEq(t, `"<answer>"`, string(kept))
-	claimFails(t, db.ErrKeyReused, store, request(1, 2))
+	leaseFails(t, db.ErrKeyReused, store, request(1, 2))
 	assert.True(t, release(t, store, c))
 	age(db.IdempotencyLife - time.Second)
 	repeat(t, store, request(1, 1))
 	age(time.Second)
-	claim(t, store, request(1, 2))
+	lease(t, store, request(1, 2))
 }
 
 func TestRequestClaim_isReleased(t *testing.T) {
 	t.Parallel()
 	store, _ := agingStore(t)
-	c := claim(t, store, request(1, 1))
+	c := lease(t, store, request(1, 1))
 	assert.False(t, release(t, store, c))
-	claim(t, store, request(1, 2))
+	lease(t, store, request(1, 2))
 	require.ErrorIs(t, store.FinishRequest(t.Context(), c), db.ErrKeyInUse)
-	claimFails(t, db.ErrKeyInUse, store, request(1, 2))
+	leaseFails(t, db.ErrKeyInUse, store, request(1, 2))
 }
 
 // An answer that is too long is not kept: a row has a bound.
 func TestRequestClaim_keepsOnlySmallAnswers(t *testing.T) {
 	t.Parallel()
 	store, _ := agingStore(t)
-	c := claim(t, store, request(1, 1))
-	require.NoError(t, db.KeepAnswer(db.WithRequestClaim(t.Context(), c), strings.Repeat("x", 40_000)))
+	c := lease(t, store, request(1, 1))
+	require.NoError(t, db.KeepAnswer(db.WithRequestLease(t.Context(), c), strings.Repeat("x", 40_000)))
 	require.NoError(t, store.FinishRequest(t.Context(), c))
 	_, err := db.KeptAnswer(repeat(t, store, request(1, 1)))
 	assert.Equal(t, models.CodeNotFound, models.ErrorCode(err))
@@ -136,10 +136,10 @@ func TestRequestClaim_namesCreatedRows(t *testing.T) {
 		},
 	} {
 		r := request(byte(i), 1)
-		c := claim(t, store, r)
-		want := []int64{create(db.WithRequestClaim(t.Context(), c))}
+		c := lease(t, store, r)
+		want := []int64{create(db.WithRequestLease(t.Context(), c))}
 		assert.Equal(t, want, db.Made(repeat(t, store, r)))
-		claimFails(t, db.ErrKeyReused, store, request(byte(i), 2))
+		leaseFails(t, db.ErrKeyReused, store, request(byte(i), 2))
 		age(hold)
 		assert.Equal(t, want, db.Made(repeat(t, store, r)), "it is not to be taken over")
 		assert.True(t, release(t, store, c), "it is not to be released")
@@ -152,8 +152,8 @@ func TestRequestClaim_refusesASecondEffect(t *testing.T) {
 	store, _ := agingStore(t)
 	ada := newUser(t, store, "ada")
 	post := newPost(t, store, ada)
-	c := claim(t, store, request(1, 1))
-	ctx := db.WithRequestClaim(t.Context(), c)
+	c := lease(t, store, request(1, 1))
+	ctx := db.WithRequestLease(t.Context(), c)
 	comment := func(ctx context.Context) error {
 		_, err := content.New(store).CreateComment(ctx, ada, post.ID, nil, models.CommentText{Content: "text"})
 		return err
@@ -171,21 +171,21 @@ func TestRequestClaim_continuesAfterItsSteps(t *testing.T) {
 	store, age := agingStore(t)
 	ada := newUser(t, store, "ada")
 	post := newPost(t, store, ada)
-	begun := func(c *db.RequestClaim, name string) bool {
-		ctx, done := db.Step(db.WithRequestClaim(t.Context(), c), name)
+	begun := func(c *db.RequestLease, name string) bool {
+		ctx, done := db.Step(db.WithRequestLease(t.Context(), c), name)
 		if !done {
 			_, err := content.New(store).CreateComment(ctx, ada, post.ID, nil, models.CommentText{Content: name})
 			require.NoError(t, err)
 		}
 		return done
 	}
-	first := claim(t, store, request(1, 1))
+	first := lease(t, store, request(1, 1))
 	assert.False(t, begun(first, "a"))
 	assert.False(t, begun(first, "b"))
-	claimFails(t, db.ErrKeyInUse, store, request(1, 1))
+	leaseFails(t, db.ErrKeyInUse, store, request(1, 1))
 	age(hold)
-	second := claim(t, store, request(1, 1))
-	ctx, done := db.Step(db.WithRequestClaim(t.Context(), first), "c")
+	second := lease(t, store, request(1, 1))
+	ctx, done := db.Step(db.WithRequestLease(t.Context(), first), "c")
 	assert.False(t, done)
 	_, err := content.New(store).CreateComment(ctx, ada, post.ID, nil, models.CommentText{Content: "late"})
 	require.ErrorIs(t, err, db.ErrKeyInUse)
@@ -197,10 +197,10 @@ func TestRequestClaim_continuesAfterItsSteps(t *testing.T) {
 	assert.Equal(t, 3, count(t, store, "SELECT COUNT(*) FROM comments"))
 
 	// One that failed is forgotten, with its steps.
-	failed := claim(t, store, request(2, 1))
+	failed := lease(t, store, request(2, 1))
 	assert.False(t, begun(failed, "a"))
 	assert.False(t, release(t, store, failed))
-	assert.False(t, begun(claim(t, store, request(2, 1)), "a"))
+	assert.False(t, begun(lease(t, store, request(2, 1)), "a"))
 }
 
 // A request that was given up may still be at work. What it does after its key was taken over must not be.
@@ -209,9 +209,9 @@ func TestRequestClaim_lateCommitIsRolledBack(t *testing.T) {
 	store, age := agingStore(t)
 	ada := newUser(t, store, "ada")
 	post := newPost(t, store, ada)
-	create := func(c *db.RequestClaim) error {
+	create := func(c *db.RequestLease) error {
 		_, err := content.New(store).CreateComment(
-			db.WithRequestClaim(t.Context(), c),
+			db.WithRequestLease(t.Context(), c),
 			ada,
 			post.ID,
 			nil,
@@ -219,12 +219,12 @@ func TestRequestClaim_lateCommitIsRolledBack(t *testing.T) {
 		)
 		return err
 	}
-	first := claim(t, store, request(1, 1))
+	first := lease(t, store, request(1, 1))
 	age(hold - time.Millisecond)
-	claimFails(t, db.ErrKeyInUse, store, request(1, 1))
+	leaseFails(t, db.ErrKeyInUse, store, request(1, 1))
 	age(time.Millisecond)
-	second := claim(t, store, request(1, 1))
-	claimFails(t, db.ErrKeyInUse, store, request(1, 1))
+	second := lease(t, store, request(1, 1))
+	leaseFails(t, db.ErrKeyInUse, store, request(1, 1))
 	require.ErrorIs(t, create(first), db.ErrKeyInUse)
 	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM comments"))
 	assert.Zero(t, count(t, store, "SELECT comments_count FROM posts"))
@@ -241,7 +241,7 @@ func TestRequestClaim_waitsForACommitUnderWay(t *testing.T) {
 	store, age := agingStore(t)
 	for i, end := range []func(*sql.Tx) error{(*sql.Tx).Commit, (*sql.Tx).Rollback} {
 		r := request(byte(i), 1)
-		c := claim(t, store, r)
+		c := lease(t, store, r)
 		tx, err := store.Pool().BeginTx(t.Context(), nil)
 		require.NoError(t, err)
 		_, err = tx.ExecContext(
@@ -251,7 +251,7 @@ func TestRequestClaim_waitsForACommitUnderWay(t *testing.T) {
 		require.NoError(t, err)
 		age(hold)
 		type result struct {
-			claim *db.RequestClaim
+			lease *db.RequestLease
 			done  bool
 			err   error
 		}
@@ -259,8 +259,8 @@ func TestRequestClaim_waitsForACommitUnderWay(t *testing.T) {
 		go func() {
 			done, err := store.ReleaseRequest(t.Context(), c)
 			released <- result{c, done, err}
-			claim, err := store.ClaimRequest(t.Context(), r, hold)
-			taken <- result{claim: claim, err: err}
+			lease, err := store.LeaseRequest(t.Context(), r, hold)
+			taken <- result{lease: lease, err: err}
 		}()
 		testkit.Eventually(t, 10*time.Second, func() (bool, string) {
 			waiting := count(t, store, `
@@ -274,25 +274,25 @@ func TestRequestClaim_waitsForACommitUnderWay(t *testing.T) {
 		require.NoError(t, first.err)
 		require.NoError(t, second.err)
 		assert.Equal(t, i == 0, first.done)
-		assert.Equal(t, i == 0, second.claim.Done())
+		assert.Equal(t, i == 0, second.lease.Done())
 		if i == 0 {
-			assert.Equal(t, []int64{7}, db.Made(db.WithRequestClaim(t.Context(), first.claim)))
-			assert.Equal(t, []int64{7}, db.Made(db.WithRequestClaim(t.Context(), second.claim)))
+			assert.Equal(t, []int64{7}, db.Made(db.WithRequestLease(t.Context(), first.lease)))
+			assert.Equal(t, []int64{7}, db.Made(db.WithRequestLease(t.Context(), second.lease)))
 		}
 	}
 }
 
-// A key that is given back and claimed again all the time is a row that many delete and insert at once: MySQL breaks
+// A key that is given back and leased again all the time is a row that many delete and insert at once: MySQL breaks
 // deadlocks between them, and no caller sees them.
 func TestRequestClaim_isReleasedAndTakenConcurrently(t *testing.T) {
 	t.Parallel()
 	store, _ := agingStore(t)
-	var claimed, busy atomic.Int64
+	var leased, busy atomic.Int64
 	var all sync.WaitGroup
 	for range 24 {
 		all.Go(func() {
 			for range 100 {
-				claim, err := store.ClaimRequest(t.Context(), request(1, 1), hold)
+				lease, err := store.LeaseRequest(t.Context(), request(1, 1), hold)
 				if errors.Is(err, db.ErrKeyInUse) {
 					busy.Add(1)
 					continue
@@ -300,25 +300,25 @@ func TestRequestClaim_isReleasedAndTakenConcurrently(t *testing.T) {
 				if !assert.NoError(t, err) {
 					return
 				}
-				claimed.Add(1)
-				if _, err := store.ReleaseRequest(t.Context(), claim); !assert.NoError(t, err) {
+				leased.Add(1)
+				if _, err := store.ReleaseRequest(t.Context(), lease); !assert.NoError(t, err) {
 					return
 				}
 			}
 		})
 	}
 	all.Wait()
-	t.Logf("%d claimed, %d in use", claimed.Load(), busy.Load())
+	t.Logf("%d leased, %d in use", leased.Load(), busy.Load())
 }
 
 func TestPurgeIdempotencyKeys_takesTheExpired(t *testing.T) {
 	t.Parallel()
 	store, age := agingStore(t)
 	for key := range byte(3) {
-		claim(t, store, request(key, 1))
+		lease(t, store, request(key, 1))
 	}
 	age(db.IdempotencyLife)
-	claim(t, store, request(9, 1))
+	lease(t, store, request(9, 1))
 	for _, want := range []int64{2, 1, 0} {
 		n, err := store.PurgeIdempotencyKeys(t.Context(), 2)
 		require.NoError(t, err)

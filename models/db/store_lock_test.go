@@ -764,7 +764,7 @@ func TestWriters_queue(t *testing.T) {
 			func(*rand.Rand) error {
 				voids, err := likes.New(store).OpenLikeVoids(t.Context(), time.Now(), 3)
 				for _, v := range voids {
-					if err := likes.New(store).TakeLikeVoidTurn(t.Context(), v.ID, time.Now()); err != nil {
+					if err := likes.New(store).ScheduleLikeVoid(t.Context(), v.ID, time.Now()); err != nil {
 						return err
 					}
 					if err := likes.New(store).CloseLikeVoid(t.Context(), v.ID); err != nil {

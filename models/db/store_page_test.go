@@ -353,7 +353,7 @@ func TestLists_readOnePageOfContentInAllSegments(t *testing.T) {
 		require.NoError(t, err)
 	}
 	held := 0
-	ctx := db.WithHold(t.Context(), func(bytes int) error { held += bytes; return nil })
+	ctx := db.WithBudget(t.Context(), func(bytes int) error { held += bytes; return nil })
 	page, _, err := reader.New(store).BookmarkedPosts(ctx, bob.ID, 0, 100)
 	require.NoError(t, err)
 	assert.Greater(t, len(page), visible, "rows of the first segment alone")

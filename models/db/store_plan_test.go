@@ -383,7 +383,7 @@ func plans() []planned {
 		plan("PostByID", "", 1, 1),
 		plan("UnreadCount", "", 1),
 		plan("LatestComments", "", 1, 50),
-		plan("Standings", "", 1, []int64{1, 2, 3, 999}),
+		plan("ReaderStates", "", 1, []int64{1, 2, 3, 999}),
 		plan("MarkRead", "", 1, 1, 0),
 		plan("NotifyFollowers", "", 0, 500, map[int64]bool{}),
 		plan("PurgeReadMarks", "", 500),

@@ -111,7 +111,7 @@ func (tx *Tx) CloseAfter(kind models.TargetKind, ids []int64) {
 // checked first (see WithFence and WithCaller). What act notes is done last (see Tx).
 //
 // If the request has an Idempotency-Key, the transaction is the effect of the request, and the same COMMIT marks the
-// key (see WithRequestClaim).
+// key (see WithRequestLease).
 func (s *DB) Transact(ctx context.Context, act func(tx *Tx) error) error {
 	var tx *Tx
 	var effect effect
@@ -138,7 +138,7 @@ func (s *DB) Transact(ctx context.Context, act func(tx *Tx) error) error {
 	})
 	switch {
 	case err == nil:
-		claimOf(ctx).committed(effect)
+		leaseOf(ctx).committed(effect)
 		s.closeDeleted(ctx, tx)
 	case retryCause(err) != "":
 		return models.Unavailable("The database is too busy; try again.", err)
@@ -164,7 +164,7 @@ func (tx *Tx) run(ctx context.Context, act func(tx *Tx) error) (e effect, err er
 	if err := writeEvents(tx); err != nil {
 		return e, err
 	}
-	return claimOf(ctx).record(ctx, tx)
+	return leaseOf(ctx).record(ctx, tx)
 }
 
 // CloseDeletedWith has transactions close in the gate what they have deleted, after their COMMIT. It is called before

@@ -38,8 +38,8 @@ func (s *Store) ApplyLikes(ctx context.Context, records []models.LikeRecord) (mo
 	return done, nil
 }
 
-// shardMark is a like_shards row while a batch works on it.
-type shardMark struct {
+// watermark is a like_shards row while a batch works on it.
+type watermark struct {
 	Shard                  int
 	AppliedEpoch           int64
 	AppliedSeq             int64
@@ -47,14 +47,14 @@ type shardMark struct {
 	moved                  bool
 }
 
-func (m *shardMark) pos() models.Position {
+func (m *watermark) pos() models.Position {
 	return models.Position{Epoch: m.AppliedEpoch, Seq: m.AppliedSeq}
 }
 
 // move moves the watermark to p. If an epoch ends with that, its last event is kept as sealed. An epoch that never had
 // one, because its opening was given up, leaves the last event of an earlier epoch there: everything that MySQL has and
 // Redis may have lost is at or before it.
-func (m *shardMark) move(p models.Position) {
+func (m *watermark) move(p models.Position) {
 	if p.Epoch > m.AppliedEpoch && m.AppliedSeq > 0 {
 		m.SealedEpoch, m.SealedSeq = m.AppliedEpoch, m.AppliedSeq
 	}
@@ -138,7 +138,7 @@ func applyLikes(tx *db.Tx, records []models.LikeRecord, known *userRows, done *m
 }
 
 // lockShards locks the like_shards rows of the records, in order, and returns them by shard.
-func lockShards(tx *db.Tx, records []models.LikeRecord) (map[int]*shardMark, error) {
+func lockShards(tx *db.Tx, records []models.LikeRecord) (map[int]*watermark, error) {
 	var shards []int64
 	for _, r := range records {
 		shards = append(shards, int64(r.Shard))
@@ -150,11 +150,11 @@ func lockShards(tx *db.Tx, records []models.LikeRecord) (map[int]*shardMark, err
 		WHERE shard IN (` + db.JoinIDs(shards) + `)
 		ORDER BY shard
 		FOR UPDATE`
-	var rows []*shardMark
+	var rows []*watermark
 	if err := tx.Raw(query).Scan(&rows).Error; err != nil {
 		return nil, fmt.Errorf("lock shards: %w", err)
 	}
-	marks := make(map[int]*shardMark, len(rows))
+	marks := make(map[int]*watermark, len(rows))
 	for _, row := range rows {
 		marks[row.Shard] = row
 	}
@@ -162,7 +162,7 @@ func lockShards(tx *db.Tx, records []models.LikeRecord) (map[int]*shardMark, err
 }
 
 // moveWatermarks stores the watermarks that the batch has moved.
-func moveWatermarks(tx *db.Tx, marks map[int]*shardMark, now time.Time, done *models.LikesApplied) error {
+func moveWatermarks(tx *db.Tx, marks map[int]*watermark, now time.Time, done *models.LikesApplied) error {
 	done.Watermarks = make(map[int]models.Position, len(marks))
 	var rows []string
 	for _, shard := range slices.Sorted(maps.Keys(marks)) {

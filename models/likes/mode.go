@@ -62,7 +62,7 @@ func (s *Store) switchLikes(ctx context.Context, to models.LikesMode, leave func
 }
 
 // leaveGate moves the epoch and the watermark of each shard beyond those of the gate. A relay that has begun to open a
-// shard does not finish: its epoch is a lower one. The watermark has seq 1, because shardMark.move keeps the end of an
+// shard does not finish: its epoch is a lower one. The watermark has seq 1, because watermark.move keeps the end of an
 // epoch if the epoch has had a like.
 func leaveGate(
 	ctx context.Context, tx *db.Tx, closeGate func(ctx context.Context, states []models.ShardState) error,

@@ -72,7 +72,7 @@ func shardStates(read *gorm.DB, where db.Conditions) ([]models.ShardState, error
 		` + where.Clause() + `
 		ORDER BY s.shard`
 	var rows []struct {
-		Mark      shardMark `gorm:"embedded"`
+		Mark      watermark `gorm:"embedded"`
 		Epoch     int64
 		AppliedAt time.Time
 	}

@@ -63,8 +63,8 @@ func (s *Store) OpenLikeVoids(ctx context.Context, before time.Time, limit int) 
 	return list, nil
 }
 
-// TakeLikeVoidTurn records that a request has its turn in the run that began at a ServerTime.
-func (s *Store) TakeLikeVoidTurn(ctx context.Context, id int64, run time.Time) error {
+// ScheduleLikeVoid records that a request has its turn in the run that began at a ServerTime.
+func (s *Store) ScheduleLikeVoid(ctx context.Context, id int64, run time.Time) error {
 	const update = `
 		UPDATE like_voids
 		SET turn_at=?

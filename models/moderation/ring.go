@@ -69,9 +69,9 @@ func (s *Store) authoredLikes(ctx context.Context, kind models.TargetKind, table
 	return list, nil
 }
 
-// RingMark returns the row id of the likes of a kind up to which the search for rings has come. ok is false if there
-// was no search yet.
-func (s *Store) RingMark(ctx context.Context, kind models.TargetKind) (id int64, ok bool, err error) {
+// RingCheckpoint returns the row id of the likes of a kind up to which the search for rings has come. ok is false if
+// there was no search yet.
+func (s *Store) RingCheckpoint(ctx context.Context, kind models.TargetKind) (id int64, ok bool, err error) {
 	const query = `
 		SELECT value
 		FROM settings
@@ -90,8 +90,8 @@ func (s *Store) RingMark(ctx context.Context, kind models.TargetKind) (id int64,
 	return id, true, nil
 }
 
-// SetRingMark stores the row id for RingMark.
-func (s *Store) SetRingMark(ctx context.Context, kind models.TargetKind, id int64) error {
+// SetRingCheckpoint stores the row id for RingCheckpoint.
+func (s *Store) SetRingCheckpoint(ctx context.Context, kind models.TargetKind, id int64) error {
 	const insert = `
 		INSERT INTO settings (name, value)
 		VALUES (?, ?)

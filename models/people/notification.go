@@ -222,9 +222,9 @@ func (s *Store) UnreadCount(ctx context.Context, userID int64) (int64, error) {
 	return int64(len(list)), nil
 }
 
-// NewsMarks returns the marks of users who are not deleted, by id. It reads two index entries of each. MySQL would sort
-// all entries of a user without user_id in the orders, and MariaDB with read_at in the first one.
-func (s *Store) NewsMarks(ctx context.Context, users []int64) (map[int64]models.NewsMark, error) {
+// UnreadVersions returns the versions of users who are not deleted, by id. It reads two index entries of each. MySQL
+// would sort all entries of a user without user_id in the orders, and MariaDB with read_at in the first one.
+func (s *Store) UnreadVersions(ctx context.Context, users []int64) (map[int64]models.UnreadVersion, error) {
 	query := `
 		SELECT u.id,
 			COALESCE((
@@ -243,12 +243,12 @@ func (s *Store) NewsMarks(ctx context.Context, users []int64) (map[int64]models.
 		WHERE u.id IN (` + db.JoinIDs(users) + `) AND u.deleted_at IS NULL`
 	var rows []struct {
 		ID   int64
-		Mark models.NewsMark `gorm:"embedded"`
+		Mark models.UnreadVersion `gorm:"embedded"`
 	}
 	if err := s.Read(ctx).Raw(query).Scan(&rows).Error; err != nil {
 		return nil, fmt.Errorf("look for notifications of %d users: %w", len(users), err)
 	}
-	marks := make(map[int64]models.NewsMark, len(rows))
+	marks := make(map[int64]models.UnreadVersion, len(rows))
 	for _, row := range rows {
 		marks[row.ID] = row.Mark
 	}

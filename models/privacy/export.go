@@ -55,7 +55,7 @@ func (s *Store) RequestExport(ctx context.Context, userID int64) (*models.Export
 			return err
 		}
 		e = &models.Export{
-			UserID: userID, State: models.ExportBuilding, Place: models.ExportPlace{Section: exportSections[0].name,
+			UserID: userID, State: models.ExportBuilding, Place: models.ExportCursor{Section: exportSections[0].name,
 				Part: 1},
 			RequestedAt: now, ExpiresAt: now.Add(exportLife),
 		}
@@ -118,7 +118,7 @@ func (s *Store) WaitingExports(ctx context.Context, limit int) ([]models.Export,
 // another process has continued the export since e was read, or it was dropped, AppendExport changes nothing and
 // returns false.
 func (s *Store) AppendExport(
-	ctx context.Context, e *models.Export, chunk []byte, next models.ExportPlace, done bool,
+	ctx context.Context, e *models.Export, chunk []byte, next models.ExportCursor, done bool,
 ) (ok bool, err error) {
 	if len(chunk) > maxExportChunk {
 		return false, fmt.Errorf("export %d: a chunk of %d bytes", e.ID, len(chunk))

@@ -66,15 +66,15 @@ func (s *Store) MarkRead(ctx context.Context, userID, postID, upTo int64) error 
 	return nil
 }
 
-// Standings returns the relations of a user to posts, by post; those to which the user has none are missing. examined
-// is the number of comments that were examined. Standings runs one query, and a second one if there are comments after
-// one of the marks.
+// ReaderStates returns the relations of a user to posts, by post; those to which the user has none are missing.
+// examined is the number of comments that were examined. ReaderStates runs one query, and a second one if there are
+// comments after one of the marks.
 //
 // Comments are unread if they were written after the mark by somebody else, whom the user does not block, and are not
 // deleted.
-func (s *Store) Standings(
+func (s *Store) ReaderStates(
 	ctx context.Context, userID int64, posts []int64,
-) (standings map[int64]models.Standing, examined int, err error) {
+) (standings map[int64]models.ReaderState, examined int, err error) {
 	if len(posts) == 0 {
 		return nil, 0, nil
 	}
@@ -103,7 +103,7 @@ func (s *Store) Standings(
 	if err := s.Read(ctx).Raw(query, userID, userID).Scan(&rows).Error; err != nil {
 		return nil, 0, fmt.Errorf("read marks of user %d: %w", userID, err)
 	}
-	standings = map[int64]models.Standing{}
+	standings = map[int64]models.ReaderState{}
 	var behind []int64
 	for _, row := range rows {
 		standing := standings[row.PostID]
@@ -127,7 +127,7 @@ func (s *Store) Standings(
 // countUnread sets the unread comments of the marks of these posts. The ids are values of the statement: with those of
 // a joined table, the servers would read all comments on a post.
 func (s *Store) countUnread(
-	ctx context.Context, userID int64, posts []int64, standings map[int64]models.Standing,
+	ctx context.Context, userID int64, posts []int64, standings map[int64]models.ReaderState,
 ) (examined int, err error) {
 	parts := make([]string, len(posts))
 	var args []any

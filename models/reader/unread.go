@@ -16,14 +16,14 @@ import (
 // maxNews bounds the posts with later comments that are examined for a page of UnreadPosts.
 const maxNews = 500
 
-// newsPost is a post with comments after the viewer's mark.
-type newsPost struct {
+// unreadPost is a post with comments after the viewer's mark.
+type unreadPost struct {
 	Post   models.Post `gorm:"embedded"`
 	ReadTo int64       // the comment of the mark; 0 without one
 	Fresh  bool        // the latest of the comments is unread; otherwise, one before it may be
 }
 
-// UnreadPosts lists summaries of the posts with comments that the user has not read, as Standings counts them: those
+// UnreadPosts lists summaries of the posts with comments that the user has not read, as ReaderStates counts them: those
 // that the user has read before or follows, and does not mute. Of a followed post without a mark, all comments are
 // unread. The latest comment comes first. Deleted posts, and posts of authors whom the user blocks, are left out.
 // examined is the number of comments that were counted. If the page is short, rest is where the list continues; nil at
@@ -35,42 +35,42 @@ type newsPost struct {
 func (s *Store) UnreadPosts(
 	ctx context.Context, userID int64, after *models.ListKey, limit int,
 ) (list []models.Post, rest *models.ListKey, examined int, err error) {
-	kept, err := s.marksOf(ctx, userID)
+	kept, err := s.countFollowed(ctx, userID)
 	if err != nil || kept == 0 {
 		return nil, nil, 0, err
 	}
 	for asked, seen := limit, 0; ; asked *= 4 {
 		asked = min(asked, maxNews-seen)
-		news, rest, err := s.postsWithNews(ctx, userID, kept <= db.MaxPassed, after, asked)
+		posts, rest, err := s.postsUnread(ctx, userID, kept <= db.MaxPassed, after, asked)
 		if err != nil {
 			return nil, nil, examined, err
 		}
-		seen += len(news)
-		unread, n, err := s.unreadAmong(ctx, userID, news)
+		seen += len(posts)
+		unread, n, err := s.unreadAmong(ctx, userID, posts)
 		examined += n
 		if err != nil {
 			return nil, nil, examined, err
 		}
-		for i := range news {
-			if p := &news[i].Post; news[i].Fresh || unread[p.ID].Mark != nil && unread[p.ID].Mark.Unread > 0 {
+		for i := range posts {
+			if p := &posts[i].Post; posts[i].Fresh || unread[p.ID].Mark != nil && unread[p.ID].Mark.Unread > 0 {
 				list = append(list, *p)
 			}
 		}
 		switch {
 		case len(list) >= limit:
 			return list[:limit], nil, examined, nil
-		case rest != nil || len(news) < asked:
+		case rest != nil || len(posts) < asked:
 			return list, rest, examined, nil
 		}
-		last := news[len(news)-1].Post.Key(models.PostsActive)
+		last := posts[len(posts)-1].Post.Key(models.PostsActive)
 		if after = &last; seen >= maxNews || examined >= db.MaxExamined {
 			return list, after, examined, nil
 		}
 	}
 }
 
-// marksOf counts the user's read marks and subscriptions, up to a number above maxPassed.
-func (s *Store) marksOf(ctx context.Context, userID int64) (n int, err error) {
+// countFollowed counts the user's read marks and subscriptions, up to a number above maxPassed.
+func (s *Store) countFollowed(ctx context.Context, userID int64) (n int, err error) {
 	const query = `
 		SELECT
 			(SELECT COUNT(*) FROM (SELECT 1 FROM read_marks FORCE INDEX (PRIMARY) WHERE user_id=? LIMIT ?) m) +
@@ -82,11 +82,11 @@ func (s *Store) marksOf(ctx context.Context, userID int64) (n int, err error) {
 	return n, nil
 }
 
-// postsWithNews lists posts with comments after the user's marks, as UnreadPosts does, by any author. gather
+// postsUnread lists posts with comments after the user's marks, as UnreadPosts does, by any author. gather
 // selects between its two plans.
-func (s *Store) postsWithNews(
+func (s *Store) postsUnread(
 	ctx context.Context, userID int64, gather bool, after *models.ListKey, limit int,
-) (news []newsPost, rest *models.ListKey, err error) {
+) (posts []unreadPost, rest *models.ListKey, err error) {
 	active := db.Trail{
 		From:  "posts p FORCE INDEX (idx_status_active)",
 		Where: db.Matching("p.status=?", models.StatusNormal),
@@ -136,27 +136,27 @@ func (s *Store) postsWithNews(
 		args := slices.Concat([]any{userID, userID, userID}, sourceArgs, []any{userID, userID})
 		return s.Read(ctx).Raw(query, where.Between(args, limit)...)
 	}
-	size := func(n *newsPost) int { return db.PostSize(&n.Post) }
+	size := func(n *unreadPost) int { return db.PostSize(&n.Post) }
 	if gather {
-		news, _, err = db.ScanPage(visible(active.Segment(after, nil), limit), db.PageBytes, size)
+		posts, _, err = db.ScanPage(visible(active.Segment(after, nil), limit), db.PageBytes, size)
 	} else {
-		news, rest, err = db.Sift(ctx, s.DB, active, after, limit, visible, size)
+		posts, rest, err = db.Sift(ctx, s.DB, active, after, limit, visible, size)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("list posts with news for user %d: %w", userID, err)
+		return nil, nil, fmt.Errorf("list posts with unread comments for user %d: %w", userID, err)
 	}
-	return news, rest, nil
+	return posts, rest, nil
 }
 
-// unreadAmong counts the unread comments of posts with news whose latest comment is not unread.
+// unreadAmong counts the unread comments of posts whose latest comment is not unread.
 func (s *Store) unreadAmong(
-	ctx context.Context, userID int64, news []newsPost,
-) (unread map[int64]models.Standing, examined int, err error) {
-	unread = map[int64]models.Standing{}
+	ctx context.Context, userID int64, posts []unreadPost,
+) (unread map[int64]models.ReaderState, examined int, err error) {
+	unread = map[int64]models.ReaderState{}
 	var doubtful []int64
-	for _, n := range news {
+	for _, n := range posts {
 		if !n.Fresh {
-			unread[n.Post.ID] = models.Standing{Mark: &models.ReadMark{CommentID: n.ReadTo}}
+			unread[n.Post.ID] = models.ReaderState{Mark: &models.ReadMark{CommentID: n.ReadTo}}
 			doubtful = append(doubtful, n.Post.ID)
 		}
 	}

@@ -239,7 +239,7 @@ func TestImport_canBeReadOn(t *testing.T) {
 		people[i] = models.Author{ID: u.ID, Username: name}
 	}
 	unread := func() int64 {
-		standings, _, err := reader.New(store).Standings(t.Context(), people[0].ID, []int64{post})
+		standings, _, err := reader.New(store).ReaderStates(t.Context(), people[0].ID, []int64{post})
 		require.NoError(t, err)
 		require.NotNil(t, standings[post].Mark)
 		require.Equal(t, last, standings[post].Mark.CommentID)

@@ -162,7 +162,7 @@ func (s *likeStage) sendTarget(ctx context.Context, j job) error {
 		}
 		s.count(1, func(t *Tally) { t.Created++ })
 	}
-	return content.New(s.im.Store).MarkImported(ctx, s.im.source, j.kind, j.external, j.target.ID)
+	return content.New(s.im.Store).RecordImported(ctx, s.im.source, j.kind, j.external, j.target.ID)
 }
 
 func (s *likeStage) count(likes int64, change func(*Tally)) {
