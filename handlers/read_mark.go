@@ -31,7 +31,7 @@ func newReaderStateJSON(state models.ReaderState) readerStateJSON {
 	return out
 }
 
-// states returns the viewer's states towards posts, by id. What the counting of unread comments examines is
+// readerStates returns the viewer's states towards posts, by id. What the counting of unread comments examines is
 // charged.
 func (s *Server) readerStates(c *fiber.Ctx, posts []int64) (map[int64]models.ReaderState, error) {
 	view, known, err := s.viewpoint(c)
