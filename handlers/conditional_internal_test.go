@@ -30,6 +30,7 @@ func realPage(b testing.TB) []byte {
 	}
 	type whole struct {
 		postJSON
+		LikesCount int64 `json:"likes_count"`
 		viewersPostJSON
 	}
 	page := make([]whole, min(maxLimit, len(dump.Rows)))

@@ -12,33 +12,30 @@ import (
 	"likewise/models"
 )
 
-// viewersPostJSON is the viewer's half of a post.
+// viewersPostJSON is the viewer's half of a post, without likes_count.
 type viewersPostJSON struct {
-	LikesCount int64 `json:"likes_count"`
-	Liked      bool  `json:"liked"`
-	Bookmarked bool  `json:"bookmarked"`
+	Liked      bool `json:"liked"`
+	Bookmarked bool `json:"bookmarked"`
 	readerStateJSON
 	Can postCanJSON `json:"can"`
 }
 
-// viewersCommentJSON is the viewer's half of a comment.
+// viewersCommentJSON is the viewer's half of a comment, without likes_count.
 type viewersCommentJSON struct {
-	LikesCount int64          `json:"likes_count"`
-	Liked      bool           `json:"liked"`
-	Can        commentCanJSON `json:"can"`
+	Liked bool           `json:"liked"`
+	Can   commentCanJSON `json:"can"`
 }
 
 // The sizes of the longest halves, in bytes.
 var (
-	longestPostHalf = sizeOf(viewersPostJSON{
-		LikesCount: math.MaxInt64,
+	longestPostHalf = pages.LongestLikes + sizeOf(viewersPostJSON{
 		readerStateJSON: newReaderStateJSON(models.ReaderState{
 			Mark: &models.ReadMark{CommentID: math.MaxInt64, Unread: math.MaxInt64,
 				ReadAt: time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC)},
 			Subscription: models.Following,
 		}),
 	})
-	longestCommentHalf = sizeOf(viewersCommentJSON{LikesCount: math.MaxInt64})
+	longestCommentHalf = pages.LongestLikes + sizeOf(viewersCommentJSON{})
 )
 
 func sizeOf(v any) int {
@@ -65,19 +62,19 @@ func (s *Server) join(c *fiber.Ctx, h *pages.Halves) ([]byte, error) {
 type viewers struct {
 	likes      []models.LikeState // of each gap
 	bookmarked map[int64]bool     // by post, as the next
-	states  map[int64]models.ReaderState
+	states     map[int64]models.ReaderState
 	able       abilities
 }
 
 // half returns the viewer's half of a post or comment.
-func (v *viewers) half(i int, g pages.Gap) any {
+func (v *viewers) half(i int, g pages.Gap) (count int64, others any) {
 	likes := v.likes[i]
 	if m := g.Comment; m != nil {
-		return viewersCommentJSON{likes.Count, likes.Liked, v.able.comment(m)}
+		return likes.Count, viewersCommentJSON{likes.Liked, v.able.comment(m)}
 	}
 	p := g.Post
-	return viewersPostJSON{
-		likes.Count, likes.Liked, p.Bookmarked || v.bookmarked[p.ID], newReaderStateJSON(v.states[p.ID]),
+	return likes.Count, viewersPostJSON{
+		likes.Liked, p.Bookmarked || v.bookmarked[p.ID], newReaderStateJSON(v.states[p.ID]),
 		v.able.post(p),
 	}
 }

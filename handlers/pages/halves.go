@@ -1,6 +1,10 @@
 package pages
 
-import "likewise/models"
+import (
+	"strconv"
+
+	"likewise/models"
+)
 
 // An object of a list has two halves. The first is the same for all viewers, and its JSON may be shared. The second is
 // the viewer's: what is read for each request. Its members come last in the object, so it is appended to the first.
@@ -113,22 +117,35 @@ func (o Containing) AppendTo(h *Halves) error {
 	return nil
 }
 
-// Join returns the answer with the half of the viewer in each gap. Before it takes memory, it calls hold with how many
-// bytes it takes.
-func (h *Halves) Join(hold func(n int) error, half func(i int, g Gap) any) ([]byte, error) {
+// LongestLikes is the maximum size of likes_count in a half, in bytes.
+const LongestLikes = len(`,"likes_count":9223372036854775807`)
+
+// Join returns the answer with the half of the viewer in each gap: likes_count, and the members of an object of
+// comparable type. Few of these differ within a page, so equal ones are encoded once. Before it takes memory, Join calls
+// hold with how many bytes it takes.
+func (h *Halves) Join(hold func(n int) error, half func(i int, g Gap) (likes int64, others any)) ([]byte, error) {
 	if err := hold(h.Size()); err != nil {
 		return nil, err
 	}
 	out := JSON{Body: make([]byte, 0, h.Size())}
+	encoded := map[any][]byte{}
 	from := 0
 	for i, g := range h.Gaps {
 		out.Body = append(out.Body, h.Body[from:g.at]...)
 		from = g.at
+		likes, others := half(i, g)
+		out.Text(`,"likes_count":`)
+		out.Body = strconv.AppendInt(out.Body, likes, 10)
+		if known, ok := encoded[others]; ok {
+			out.Body = append(out.Body, known...)
+			continue
+		}
 		begin := len(out.Body)
-		if err := out.Encode(half(i, g)); err != nil {
+		if err := out.Encode(others); err != nil {
 			return nil, err
 		}
 		out.Body[begin] = ',' // in place of the brace
+		encoded[others] = out.Body[begin:len(out.Body):len(out.Body)]
 	}
 	return append(out.Body, h.Body[from:]...), nil
 }
