@@ -29,7 +29,14 @@ func (s *Server) clientAddress(c *fiber.Ctx) netip.Addr {
 }
 
 // clientKey returns the name under which the address of the client is counted.
-func (s *Server) clientKey(c *fiber.Ctx) string { return network.Key(s.clientAddress(c)) }
+func (s *Server) clientKey(c *fiber.Ctx) string {
+	if key, ok := c.Locals(addressKey).(string); ok {
+		return key
+	}
+	key := network.Key(s.clientAddress(c))
+	c.Locals(addressKey, key)
+	return key
+}
 
 // overTLS reports whether a trusted proxy has received the request over TLS.
 func (s *Server) overTLS(c *fiber.Ctx) bool {

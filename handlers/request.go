@@ -22,6 +22,7 @@ type localKey int
 const (
 	requestIDKey localKey = iota
 	viewerKey
+	addressKey    // the name of the client's address
 	ruleKey       // of the route's permission
 	tokenKeyOwner // hash of the token that owns the Idempotency-Key
 	answerKey
