@@ -51,184 +51,155 @@ const (
 // Health, the contract and its page.
 var (
 	PermSystemRead = permission("system.read", RoleAnonymous, All, NoToken)
-)
 
-// Open an account.
-var (
+	// Open an account.
+
 	PermAccountCreate = permission("account.create", RoleAnonymous, All, NoToken)
-)
 
-// Read and edit the caller's account.
-var (
+	// Read and edit the caller's account.
+
 	PermAccountRead = permission("account.read", RoleUser, All, ScopeRead)
 	PermAccountEdit = permission("account.edit", RoleUser, All, ScopeWrite)
-)
 
-// Change the password, delete the account.
-var (
+	// Change the password, delete the account.
+
 	PermAccountPassword = permission("account.password", RoleUser, All, SessionOnly)
 	PermAccountDelete   = permission("account.delete", RoleUser, All, SessionOnly)
-)
 
-// Request and download an archive of all data about the account.
-var (
+	// Request and download an archive of all data about the account.
+
 	PermAccountExport = permission("account.export", RoleUser, All, SessionOnly)
-)
 
-// Sign in, list the caller's sessions, end them.
-var (
+	// Sign in, list the caller's sessions, end them.
+
 	PermSessionCreate = permission("session.create", RoleAnonymous, All, NoToken)
 	PermSessionList   = permission("session.list", RoleUser, All, SessionOnly)
 	PermSessionEnd    = permission("session.end", RoleUser, Hidden, SessionOnly)
-)
 
-// List, create and revoke API tokens.
-var (
+	// List, create and revoke API tokens.
+
 	PermTokenList   = permission("token.list", RoleUser, All, SessionOnly)
 	PermTokenCreate = permission("token.create", RoleUser, All, SessionOnly)
 	PermTokenRevoke = permission("token.revoke", RoleUser, Hidden, SessionOnly)
-)
 
-// Read profiles, and the posts, comments and likes of users.
-var (
+	// Read profiles, and the posts, comments and likes of users.
+
 	PermUserRead = permission("user.read", RoleAnonymous, All, ScopeRead)
-)
 
-// Complete usernames while writing a mention.
-var (
+	// Complete usernames while writing a mention.
+
 	PermUserComplete = permission("user.complete", RoleUser, All, ScopeRead)
-)
 
-// Follow users, and read the posts of followed users.
-var (
+	// Follow users, and read the posts of followed users.
+
 	PermFollowSet = permission("follow.set", RoleUser, Others, ScopeWrite)
 	PermFeedRead  = permission("feed.read", RoleUser, All, ScopeRead)
-)
 
-// Block users, and list blocked users.
-var (
+	// Block users, and list blocked users.
+
 	PermBlockSet  = permission("block.set", RoleUser, Others, ScopeWrite)
 	PermBlockList = permission("block.list", RoleUser, All, ScopeRead)
-)
 
-// Read posts, their lists, tags and revisions.
-var (
+	// Read posts, their lists, tags and revisions.
+
 	PermPostRead    = permission("post.read", RoleAnonymous, All, ScopeRead)
 	PermPostCreate  = permission("post.create", RoleUser, All, ScopeWrite)
 	PermPostEdit    = permission("post.edit", RoleUser, Own, ScopeWrite)
 	PermPostDelete  = permission("post.delete", RoleUser, Own, ScopeWrite)
 	PermPostRestore = permission("post.restore", RoleUser, Hidden, ScopeWrite)
-)
 
-// Request that a version of the caller's post be redacted.
-var (
+	// Request that a version of the caller's post be redacted.
+
 	PermPostRedact = permission("post.redact", RoleUser, Hidden, ScopeWrite)
-)
 
-// Read comments, their lists, threads and revisions.
-var (
+	// Read comments, their lists, threads and revisions.
+
 	PermCommentRead   = permission("comment.read", RoleAnonymous, All, ScopeRead)
 	PermCommentCreate = permission("comment.create", RoleUser, All, ScopeWrite)
 	PermCommentEdit   = permission("comment.edit", RoleUser, Own, ScopeWrite)
 	PermCommentDelete = permission("comment.delete", RoleUser, Own, ScopeWrite)
-)
 
-// Request that a version of the caller's comment be redacted.
-var (
+	// Request that a version of the caller's comment be redacted.
+
 	PermCommentRedact = permission("comment.redact", RoleUser, Hidden, ScopeWrite)
-)
 
-// Upload images; list and delete the caller's. Everybody who knows the address of an image may look at it, unless
-// it is hidden.
-var (
+	// Upload images; list and delete the caller's. Everybody who knows the address of an image may look at it, unless
+	// it is hidden.
+
 	PermImageRead   = permission("image.read", RoleAnonymous, All, ScopeRead)
 	PermImageCreate = permission("image.create", RoleUser, All, ScopeWrite)
 	PermImageList   = permission("image.list", RoleUser, All, ScopeRead)
 	PermImageDelete = permission("image.delete", RoleUser, Kept, ScopeWrite)
-)
 
-// Render a text that is not stored.
-var (
+	// Render a text that is not stored.
+
 	PermTextRender = permission("text.render", RoleUser, All, ScopeWrite)
-)
 
-// Like and unlike; read likers, and the caller's own likes.
-var (
+	// Like and unlike; read likers, and the caller's own likes.
+
 	PermLikeSet  = permission("like.set", RoleUser, All, ScopeWrite)
 	PermLikeRead = permission("like.read", RoleAnonymous, All, ScopeRead)
 	PermLikeList = permission("like.list", RoleUser, All, ScopeRead)
-)
 
-// Read drops; attach them to posts, edit and close them.
-var (
+	// Read drops; attach them to posts, edit and close them.
+
 	PermDropRead   = permission("drop.read", RoleAnonymous, All, ScopeRead)
 	PermDropCreate = permission("drop.create", RoleUser, Kept, ScopeWrite)
 	PermDropEdit   = permission("drop.edit", RoleUser, Kept, ScopeWrite)
 	PermDropClose  = permission("drop.close", RoleUser, Kept, ScopeWrite)
-)
 
-// Claim the stock of drops; read, return and confirm the caller's claims.
-var (
+	// Claim the stock of drops; read, return and confirm the caller's claims.
+
 	PermClaimCreate  = permission("claim.create", RoleUser, All, ScopeWrite)
 	PermClaimRead    = permission("claim.read", RoleUser, Hidden, ScopeRead)
 	PermClaimReturn  = permission("claim.return", RoleUser, Hidden, ScopeWrite)
 	PermClaimConfirm = permission("claim.confirm", RoleUser, Hidden, ScopeWrite)
 	PermClaimList    = permission("claim.list", RoleUser, All, ScopeRead)
-)
 
-// Read who has claimed the stock of a drop.
-var (
+	// Read who has claimed the stock of a drop.
+
 	PermDropClaims = permission("drop.claims", RoleUser, Kept, ScopeRead)
-)
 
-// Bookmark posts, and list the caller's bookmarks.
-var (
+	// Bookmark posts, and list the caller's bookmarks.
+
 	PermBookmarkSet  = permission("bookmark.set", RoleUser, All, ScopeWrite)
 	PermBookmarkList = permission("bookmark.list", RoleUser, All, ScopeRead)
-)
 
-// Mark posts as read, and list those with unread comments.
-var (
+	// Mark posts as read, and list those with unread comments.
+
 	PermPostMark   = permission("post.mark", RoleUser, All, ScopeWrite)
 	PermPostUnread = permission("post.unread", RoleUser, All, ScopeRead)
-)
 
-// Follow and mute posts, and list them.
-var (
+	// Follow and mute posts, and list them.
+
 	PermSubscriptionSet  = permission("subscription.set", RoleUser, All, ScopeWrite)
 	PermSubscriptionList = permission("subscription.list", RoleUser, All, ScopeRead)
-)
 
-// Read and write the caller's drafts.
-var (
+	// Read and write the caller's drafts.
+
 	PermDraftRead  = permission("draft.read", RoleUser, All, ScopeRead)
 	PermDraftWrite = permission("draft.write", RoleUser, All, ScopeWrite)
-)
 
-// Read notifications, and mark them as read.
-var (
+	// Read notifications, and mark them as read.
+
 	PermNotificationList = permission("notification.list", RoleUser, All, ScopeRead)
 	PermNotificationRead = permission("notification.read", RoleUser, All, ScopeWrite)
-)
 
-// Follow counts as they change.
-var (
+	// Follow counts as they change.
+
 	PermStreamRead = permission("stream.read", RoleAnonymous, All, ScopeRead)
-)
 
-// Report posts and comments, and read the outcome of the caller's reports.
-var (
+	// Report posts and comments, and read the outcome of the caller's reports.
+
 	PermReportCreate = permission("report.create", RoleUser, All, ScopeWrite)
 	PermReportList   = permission("report.list", RoleUser, All, ScopeRead)
-)
 
-// Read the outcome of the caller's requests to redact.
-var (
+	// Read the outcome of the caller's requests to redact.
+
 	PermRedactionList = permission("redaction.list", RoleUser, All, ScopeRead)
-)
 
-// Read posts and comments of any status, delete them with a reason, restore them, lock and pin posts.
-var (
+	// Read posts and comments of any status, delete them with a reason, restore them, lock and pin posts.
+
 	PermAdminPostRead       = permission("admin.post.read", RoleModerator, All, ScopeModerate)
 	PermAdminPostDelete     = permission("admin.post.delete", RoleModerator, All, ScopeModerate)
 	PermAdminPostRestore    = permission("admin.post.restore", RoleModerator, Others, ScopeModerate)
@@ -237,104 +208,87 @@ var (
 	PermAdminCommentRead    = permission("admin.comment.read", RoleModerator, All, ScopeModerate)
 	PermAdminCommentDelete  = permission("admin.comment.delete", RoleModerator, All, ScopeModerate)
 	PermAdminCommentRestore = permission("admin.comment.restore", RoleModerator, Others, ScopeModerate)
-)
 
-// Overwrite the text of a version, with or without an author's request, and decline requests.
-var (
+	// Overwrite the text of a version, with or without an author's request, and decline requests.
+
 	PermAdminPostRedact       = permission("admin.post.redact", RoleModerator, Others, ScopeModerate)
 	PermAdminCommentRedact    = permission("admin.comment.redact", RoleModerator, Others, ScopeModerate)
 	PermAdminRedactionRead    = permission("admin.redaction.read", RoleModerator, All, ScopeModerate)
 	PermAdminRedactionResolve = permission("admin.redaction.resolve", RoleModerator, Others, ScopeModerate)
-)
 
-// Delete a post or comment permanently, with all versions of its text.
-var (
+	// Delete a post or comment permanently, with all versions of its text.
+
 	PermAdminPostPurge    = permission("admin.post.purge", RoleAdmin, Others, ScopeModerate)
 	PermAdminCommentPurge = permission("admin.comment.purge", RoleAdmin, Others, ScopeModerate)
-)
 
-// Delete all content of a user, read the progress, and undo it.
-var (
+	// Delete all content of a user, read the progress, and undo it.
+
 	PermAdminContentDelete  = permission("admin.content.delete", RoleModerator, Lower, ScopeModerate)
 	PermAdminContentRead    = permission("admin.content.read", RoleModerator, All, ScopeModerate)
 	PermAdminContentRestore = permission("admin.content.restore", RoleModerator, Lower, ScopeModerate)
-)
 
-// Read the images of users, hidden ones included, with their users and uses.
-var (
+	// Read the images of users, hidden ones included, with their users and uses.
+
 	PermAdminImageRead = permission("admin.image.read", RoleModerator, All, ScopeModerate)
-)
 
-// Read reports and their reporters, claim and resolve them.
-var (
+	// Read reports and their reporters, claim and resolve them.
+
 	PermAdminReportRead      = permission("admin.report.read", RoleModerator, All, ScopeModerate)
 	PermAdminReportReporters = permission("admin.report.reporters", RoleModerator, Others, ScopeModerate)
 	PermAdminReportClaim     = permission("admin.report.claim", RoleModerator, Others, ScopeModerate)
 	PermAdminReportResolve   = permission("admin.report.resolve", RoleModerator, Others, ScopeModerate)
-)
 
-// Read the moderation log.
-var (
+	// Read the moderation log.
+
 	PermAdminLogRead = permission("admin.log.read", RoleModerator, All, ScopeModerate)
-)
 
-// Find accounts, with their bans and counts, and e-mail addresses of lower roles.
-var (
+	// Find accounts, with their bans and counts, and e-mail addresses of lower roles.
+
 	PermAdminUserRead = permission("admin.user.read", RoleModerator, All, ScopeModerate)
-)
 
-// Ban users, and end bans.
-var (
+	// Ban users, and end bans.
+
 	PermAdminUserBan = permission("admin.user.ban", RoleModerator, Lower, ScopeModerate)
-)
 
-// Read the likes of users, void them, and read the progress.
-var (
+	// Read the likes of users, void them, and read the progress.
+
 	PermAdminLikeRead = permission("admin.like.read", RoleModerator, All, ScopeModerate)
 	PermAdminLikeVoid = permission("admin.like.void", RoleModerator, Lower, ScopeModerate)
-)
 
-// Read the claims of drops, and void the claims of users.
-var (
+	// Read the claims of drops, and void the claims of users.
+
 	PermAdminClaimRead = permission("admin.claim.read", RoleModerator, All, ScopeModerate)
 	PermAdminClaimVoid = permission("admin.claim.void", RoleModerator, Lower, ScopeModerate)
-)
 
-// Read rings, accounts that like the same author in the same seconds, and resolve them.
-var (
+	// Read rings, accounts that like the same author in the same seconds, and resolve them.
+
 	PermAdminRingRead    = permission("admin.ring.read", RoleModerator, All, ScopeModerate)
 	PermAdminRingResolve = permission("admin.ring.resolve", RoleModerator, Others, ScopeModerate)
-)
 
-// Read the state of the like pipeline, and repair it.
-var (
+	// Read the state of the like pipeline, and repair it.
+
 	PermAdminPipelineRead = permission("admin.pipeline.read", RoleAdmin, All, ScopeModerate)
 	PermAdminPipelineMend = permission("admin.pipeline.mend", RoleAdmin, All, ScopeModerate)
-)
 
-// Read webhooks and their deliveries, and send pings and events once more.
-var (
+	// Read webhooks and their deliveries, and send pings and events once more.
+
 	PermAdminWebhookRead = permission("admin.webhook.read", RoleAdmin, All, ScopeModerate)
 	PermAdminWebhookSend = permission("admin.webhook.send", RoleAdmin, All, ScopeModerate)
-)
 
-// Register, change and delete webhooks. The answer has a secret, and the events go to another site.
-var (
+	// Register, change and delete webhooks. The answer has a secret, and the events go to another site.
+
 	PermAdminWebhookEdit = permission("admin.webhook.edit", RoleAdmin, All, SessionOnly)
-)
 
-// Read the security log.
-var (
+	// Read the security log.
+
 	PermAdminSecurityRead = permission("admin.security.read", RoleAdmin, All, ScopeModerate)
-)
 
-// Delete banned accounts.
-var (
+	// Delete banned accounts.
+
 	PermAdminUserDelete = permission("admin.user.delete", RoleAdmin, Lower, SessionOnly)
-)
 
-// Change roles.
-var (
+	// Change roles.
+
 	PermAdminUserRole = permission("admin.user.role", RoleAdmin, Lower, SessionOnly)
 )
 
