@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"likewise/internal/servers"
@@ -64,9 +65,7 @@ func privateRedis(t testing.TB, flags ...string) *servers.Redis {
 	server, err := servers.StartRedis(t.Context(), t.TempDir(), flags...)
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		if err := server.Stop(context.Background()); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, server.Stop(context.Background()))
 	})
 	return server
 }

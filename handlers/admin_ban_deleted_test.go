@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/accounts"
@@ -16,9 +18,7 @@ func TestBan_outlivesItsAccount(t *testing.T) {
 	t.Parallel()
 	var ahead clock
 	store, err := db.Open(t.Context(), testkit.Database(t), db.Options{Now: ahead.now})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { store.Close() })
 	a := serve(t, store)
 	ada, mod, admin := a.person(t, "ada"), a.promoted(t, a.account(t), models.RoleModerator),

@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models"
@@ -67,9 +70,7 @@ func TestBan_lastsUntilItEnds(t *testing.T) {
 
 	// A token that an operator creates for the user does not work until the ban ends.
 	token, err := accounts.New(a.store).CreateSession(t.Context(), ada.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	a.refused(t, 401, "unauthorized", ada.with(token), "GET", "/v1/me", nil)
 
 	a.must(t, 200, mod, "POST", adminPath(ada, "ban"), obj{"reason": "Spam, again."})
@@ -150,9 +151,7 @@ func TestRole_ofAdminsNeverRunsOut(t *testing.T) {
 		statuses := make([]int, 2)
 		together(2, func(i int) {
 			r, err := a.try(pair[i], "PUT", adminPath(pair[1-i], "role"), obj{"role": "user", "reason": "A coup."})
-			if err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, err)
 			statuses[i] = r.Status
 		})
 		slices.Sort(statuses)
@@ -207,25 +206,19 @@ func TestBan_andRolesAreInTheLog(t *testing.T) {
 		`SELECT actor_id, target_id, CONCAT_WS(' ', action, target_type, reason, before_state, after_state)
 		FROM moderation_log
 		ORDER BY id`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer rows.Close()
 	var got []string
 	for rows.Next() {
 		var actor, target int64
 		var act string
-		if err := rows.Scan(&actor, &target, &act); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, rows.Scan(&actor, &target, &act))
 		if actor != admin.ID || target != user.ID {
 			t.Errorf("%d on %d: %s", actor, target, act)
 		}
 		got = append(got, strings.ReplaceAll(act, ": ", ":")) // MySQL writes JSON its own way
 	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, rows.Err())
 	want := []string{
 		`user.ban user One. {"banned_until":null} {"ban_reason":"One.","banned_until":"2998-01-01T00:00:00Z"}`,
 		`user.ban user Two. {"ban_reason":"One.","banned_until":"2998-01-01T00:00:00Z"} ` +

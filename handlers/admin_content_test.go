@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"likewise/models"
 	"likewise/models/accounts"
 	"likewise/models/moderation"
@@ -384,15 +386,11 @@ func TestOperation_isRequestedOnceAndUndone(t *testing.T) {
 	id := a.number(t, "SELECT id FROM content_operations")
 	for {
 		step, err := moderation.New(a.store).StepOperation(context.Background(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if step.Done {
 			break
 		}
-		if err := moderation.New(a.store).CloseStep(context.Background(), id, step); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, moderation.New(a.store).CloseStep(context.Background(), id, step))
 	}
 	if r := a.must(t, 200, mod, "GET", operation, nil); !strings.Contains(string(r.Body), `"state":"deleted"`) ||
 		!strings.Contains(string(r.Body), `"posts_deleted":1`) {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"likewise/models"
 )
 
@@ -141,9 +143,7 @@ func TestModerationLog_isFilteredAndExported(t *testing.T) {
 	}
 	r := a.must(t, 200, mod, "GET", "/v1/admin/log.csv", nil)
 	rows, err := csv.NewReader(strings.NewReader(string(r.Body))).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if len(rows) != 4 || rows[3][7] != "'"+formula || rows[2][7] != "'-1" || rows[1][7] != "Fine; '=1+2;'-3" ||
 		rows[1][4] != "post.delete" || rows[3][3] != mod.Name || rows[3][9] != `{"locked":true}` {
 		t.Errorf("the export is\n%s", r.Body)
@@ -173,9 +173,7 @@ func TestModerationLog_isExportedWhole(t *testing.T) {
 	}
 	rows, err := csv.NewReader(strings.NewReader(string(a.must(t, 200, mod, "GET", "/v1/admin/log.csv",
 		nil).Body))).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ids := map[string]bool{}
 	for _, row := range rows[1:] {
 		ids[row[0]] = true

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"likewise/counters"
 	"likewise/handlers"
 	"likewise/internal/testkit"
@@ -86,9 +88,7 @@ func (d *desk) likers(t *testing.T, target models.Target, users ...account) (in 
 		ids[i] = u.ID
 	}
 	liked, err := d.redis.Likers(t.Context(), target, ids)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, id := range ids {
 		in = append(in, liked[id])
 	}
@@ -543,9 +543,7 @@ func TestPipeline_showsItsState(t *testing.T) {
 
 	// Without Redis, the state in MySQL is shown and nothing can be repaired.
 	away, err := counters.Open("redis://127.0.0.1:1/0", d.store.Shards())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { away.Close() })
 	dark := serve(t, d.store, func(c *handlers.Config) {
 		c.Desk = workers.NewDesk(d.store, away, counters.NewLikes(away, d.store, counters.LikesOptions{}))

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models"
@@ -132,14 +134,10 @@ func TestSecurityLog_cannotBeFilled(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.Database(t))
 	ada := &models.User{Username: "ada", Email: "ada@example.org"}
-	if err := accounts.New(store).CreateUser(t.Context(), ada); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, accounts.New(store).CreateUser(t.Context(), ada))
 	number := func(query string) (n int64) {
 		t.Helper()
-		if err := store.Pool().QueryRowContext(t.Context(), query).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, store.Pool().QueryRowContext(t.Context(), query).Scan(&n))
 		return n
 	}
 	failed := 0
@@ -147,9 +145,7 @@ func TestSecurityLog_cannotBeFilled(t *testing.T) {
 		t.Helper()
 		failed++
 		ctx := db.WithCaller(t.Context(), &db.Caller{Address: address, UserAgent: login})
-		if err := accounts.New(store).LogFailedLogin(ctx, 0, login); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, accounts.New(store).LogFailedLogin(ctx, 0, login))
 	}
 	for i := range 100 { // of one address
 		fail("192.0.2.1", fmt.Sprint("name", i))
@@ -203,9 +199,7 @@ func TestEmail_isReadByHigherRolesAndRecorded(t *testing.T) {
 	made := map[models.Role]int64{}
 	for _, role := range []models.Role{models.RoleUser, models.RoleModerator, models.RoleAdmin} {
 		u := &models.User{Username: "the-" + role.String(), Email: "mail-" + role.String() + "@example.org", Role: role}
-		if err := accounts.New(a.store).CreateUser(t.Context(), u); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, accounts.New(a.store).CreateUser(t.Context(), u))
 		made[role] = u.ID
 	}
 	for as, limit := range map[account]models.Role{mod: models.RoleUser, admin: models.RoleAdmin} {

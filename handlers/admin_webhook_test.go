@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"likewise/handlers"
 	"likewise/models"
 	"likewise/models/webhooks"
@@ -148,12 +150,8 @@ func TestWebhooks_showAndReplayDeliveries(t *testing.T) {
 		t.Errorf("%v", rest)
 	}
 	d, err := webhooks.New(a.store).DeliveryByID(t.Context(), made.ID, ping.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := webhooks.New(a.store).RecordAttempt(t.Context(), made.ID, d, models.Attempt{Status: 204}, 0); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, webhooks.New(a.store).RecordAttempt(t.Context(), made.ID, d, models.Attempt{Status: 204}, 0))
 	if got := list("?state=delivered"); !slices.Equal(got, []string{fmt.Sprintf("ping %d delivered", made.ID)}) {
 		t.Errorf("%v", got)
 	}

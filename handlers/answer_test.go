@@ -43,21 +43,15 @@ func (a *api) fillLists(t *testing.T, ada account, body string) (postID, deepest
 	exec := func(query string, args ...any) int64 {
 		t.Helper()
 		result, err := a.store.Pool().Exec(query, args...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		id, err := result.LastInsertId()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return id
 	}
 	for i := range listed {
 		p, err := content.New(a.store).CreatePost(t.Context(), models.Author{ID: ada.ID},
 			models.PostText{Title: fmt.Sprintf("Post %d", i), Content: "needle", Tags: models.Tags{"dense"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		exec("UPDATE posts SET content=?, pinned=1 WHERE id=?", body, p.ID)
 		exec("INSERT INTO bookmarks (user_id, post_id, created_at) VALUES (?,?,'2026-01-01')", ada.ID, p.ID)
 		exec("INSERT INTO post_likes (user_id, post_id, created_at) VALUES (?,?,'2026-01-01')", ada.ID, p.ID)
@@ -99,9 +93,7 @@ func (a *api) setContents(t *testing.T) {
 				version = version + 1,
 				updated_at = updated_at`,
 			models.MaxContent, models.MaxContent)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 }
 
@@ -259,13 +251,9 @@ func (a *api) request(t *testing.T, from, path string) net.Conn {
 	t.Helper()
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	conn, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(a.url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
-	if err := conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, conn.(*net.TCPConn).SetReadBuffer(4<<10))
 	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path)
 	return conn
 }
@@ -284,9 +272,7 @@ func statusOf(t *testing.T, conn net.Conn) string {
 func gauge(t *testing.T, registry *prometheus.Registry, name string) float64 {
 	t.Helper()
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, f := range families {
 		if f.GetName() == name {
 			return f.GetMetric()[0].GetGauge().GetValue()
@@ -422,9 +408,7 @@ func TestProblem_boundsItsFields(t *testing.T) {
 func TestAnswers_largeOnesLeaveConnectionsToEachOther(t *testing.T) {
 	t.Parallel()
 	store, err := db.Open(t.Context(), testkit.Database(t), db.Options{MaxConns: 4})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { store.Close() })
 	a := serve(t, store, func(c *handlers.Config) { c.Timeout = time.Minute })
 	a.client.Timeout = 2 * time.Minute

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
 
 	"likewise/counters"
 	"likewise/handlers"
@@ -125,9 +126,7 @@ func openStore(t *testing.T, dsn string) *db.DB {
 	store, err := db.Open(t.Context(), dsn, db.Options{
 		Excerpt: markdown.NewParser().Excerpt, Describe: webhooks.Describe,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { store.Close() })
 	return store
 }
@@ -145,13 +144,9 @@ func serve(t *testing.T, store *db.DB, changes ...func(*handlers.Config)) *api {
 		change(&config)
 	}
 	server, err := handlers.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ln) }()
 	transport := &http.Transport{MaxIdleConnsPerHost: 100}
@@ -223,13 +218,9 @@ func (a *api) account(t *testing.T) account {
 	t.Helper()
 	name := "user" + strconv.FormatInt(made.Add(1), 10)
 	user := &models.User{Username: name, Email: name + models.NoEmailDomain}
-	if err := accounts.New(a.store).CreateUser(t.Context(), user); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, accounts.New(a.store).CreateUser(t.Context(), user))
 	token, err := accounts.New(a.store).CreateSession(t.Context(), user.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return account{user.ID, name, token}
 }
 
@@ -278,9 +269,7 @@ type header struct{ name, value string }
 func (a *api) send(t testing.TB, as account, method, path string, body any, headers ...header) reply {
 	t.Helper()
 	r, err := a.try(as, method, path, body, headers...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return r
 }
 

@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"likewise/handlers"
 	"likewise/internal/servers"
 	"likewise/internal/testkit"
@@ -52,18 +55,12 @@ func TestSession_unknownTokensAreRemembered(t *testing.T) {
 
 func TestSession_outlivesMySQL(t *testing.T) {
 	mysql, err := servers.StartMySQL(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
-		if err := mysql.Stop(context.Background()); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, mysql.Stop(context.Background()))
 	})
 	dsn, err := mysql.Migrate(t.Context(), "likewise")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	store := openStore(t, dsn)
 	var ahead clock
 	warm := scriptedLikes{likes.New(store),
@@ -82,12 +79,8 @@ func TestSession_outlivesMySQL(t *testing.T) {
 	if took := time.Since(start); took > 4*time.Second {
 		t.Errorf("a silent MySQL held a like up for %v", took)
 	}
-	if err := mysql.Resume(); err != nil {
-		t.Fatal(err)
-	}
-	if err := mysql.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, mysql.Resume())
+	require.NoError(t, mysql.Kill())
 	like()
 	ahead.advance(6 * time.Second)
 	like()
@@ -106,9 +99,7 @@ func TestSession_outlivesMySQL(t *testing.T) {
 	ahead.advance(time.Minute)
 	a.refused(t, 503, "unavailable", ada, "PUT", "/v1/posts/1/like", nil)
 
-	if err := mysql.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, mysql.Start(t.Context()))
 	testkit.Eventually(t, 10*time.Second, func() (bool, string) { // the store tries it again once a second
 		r := a.send(t, ada, "PUT", "/v1/posts/1/like", nil)
 		return r.Status == 200, r.String()

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models"
@@ -53,9 +55,7 @@ func TestBan_outlivesTheAttemptToDeleteTheAccount(t *testing.T) {
 	there.must(t, 200, ada, "GET", "/v1/me", nil) // still cached there
 	there.refused(t, 401, "unauthorized", ada, "DELETE", "/v1/me", obj{"password": password})
 	user, err := accounts.New(store).UserByID(t.Context(), ada.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := privacy.New(store).DeleteUser(t.Context(), user.ID,
 		user.PasswordHash); models.ErrorCode(err) != models.CodeBanned {
 		t.Errorf("deleting a banned account: %v", err)
@@ -98,9 +98,7 @@ func TestRole_demotionEndsSessionsAndTokensForGood(t *testing.T) {
 	}
 	a.newToken(t, a.login(t, "byron", password), "moderate")
 	// the operator's command does the same
-	if err := accounts.New(store).SetRole(t.Context(), mod.ID, models.RoleUser); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, accounts.New(store).SetRole(t.Context(), mod.ID, models.RoleUser))
 	if n := a.number(t, "SELECT COUNT(*) FROM sessions WHERE user_id=?", mod.ID); n != 0 {
 		t.Errorf("%d sessions outlive a demotion", n)
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"likewise/models"
 	"likewise/models/people"
 )
@@ -185,9 +187,7 @@ func (a *api) block(t *testing.T, user, other account) {
 	if user.ID == 0 || other.ID == 0 {
 		return
 	}
-	if err := people.New(a.store).Block(t.Context(), user.ID, other.ID); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, people.New(a.store).Block(t.Context(), user.ID, other.ID))
 }
 
 // Shared reads are the same objects for all viewers; what each may do must not be.

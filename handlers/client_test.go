@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"likewise/handlers"
 	"likewise/internal/testkit"
 )
@@ -80,9 +82,7 @@ func TestClientAddress_isTakenFromTrustedProxiesAlone(t *testing.T) {
 func (a *api) forwarded(t *testing.T, lines ...string) int {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, a.url+"/v1/posts", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	req.Header["X-Forwarded-For"] = lines
 	// Similar headers are ignored.
 	req.Header.Set("X-Real-IP", "203.0.113.200")
@@ -90,9 +90,7 @@ func (a *api) forwarded(t *testing.T, lines ...string) int {
 	req.Header.Set("True-Client-IP", "203.0.113.202")
 	req.Header.Set("CF-Connecting-IP", "203.0.113.203")
 	resp, err := a.client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer resp.Body.Close()
 	return resp.StatusCode
 }
@@ -145,15 +143,11 @@ func TestSecurityHeaders_areOnEveryAnswer(t *testing.T) {
 	check("untrusted", bare.send(t, account{}, "GET", "/healthz", nil, header{"X-Forwarded-Proto", "https"}).Header)
 
 	conn, err := net.Dial("tcp", strings.TrimPrefix(a.url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer conn.Close()
 	fmt.Fprint(conn, "what is this\r\n\r\n")
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer resp.Body.Close()
 	check("no HTTP", resp.Header)
 }
@@ -171,9 +165,7 @@ func TestConnections_ofOneAddressAreBounded(t *testing.T) {
 		open := func(local string) net.Conn {
 			dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(local)}, Timeout: 10 * time.Second}
 			conn, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(a.url, "http://"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			t.Cleanup(func() { conn.Close() })
 			return conn
 		}

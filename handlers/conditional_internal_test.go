@@ -7,6 +7,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"github.com/valyala/fasthttp"
 
 	"likewise/handlers/pages"
@@ -16,18 +17,14 @@ import (
 func realPage(b testing.TB) []byte {
 	b.Helper()
 	text, err := os.ReadFile("../cmd/likewise/stackexchange/testdata/quantumcomputing.stackexchange/Posts.xml")
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	var dump struct {
 		Rows []struct {
 			Title string `xml:"Title,attr"`
 			Body  string `xml:"Body,attr"`
 		} `xml:"row"`
 	}
-	if err := xml.Unmarshal(text, &dump); err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, xml.Unmarshal(text, &dump))
 	type whole struct {
 		postJSON
 		LikesCount int64 `json:"likes_count"`
@@ -43,9 +40,7 @@ func realPage(b testing.TB) []byte {
 		page[i].LikesCount = int64(i)
 	}
 	body, err := json.Marshal(page)
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	return body
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"github.com/valyala/fasthttp"
 
 	"likewise/handlers"
@@ -143,22 +144,16 @@ func TestIfMatch_comparesTheVersionAlone(t *testing.T) {
 func (a *api) raw(t *testing.T, method, path, accept string, headers ...header) reply {
 	t.Helper()
 	req, err := http.NewRequest(method, a.url+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	req.Header.Set("Accept-Encoding", accept)
 	for _, h := range headers {
 		req.Header.Set(h.name, h.value)
 	}
 	resp, err := a.client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return reply{resp.StatusCode, resp.Header, raw}
 }
 
@@ -182,9 +177,7 @@ func TestCompression_ofReadsThatShrink(t *testing.T) {
 		switch coding {
 		case "gzip":
 			z, err := gzip.NewReader(bytes.NewReader(r.Body))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if body, err = io.ReadAll(z); err != nil {
 				t.Fatal(err)
 			}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/stretchr/testify/require"
 	"github.com/valyala/fasthttp"
 	"golang.org/x/net/html"
 )
@@ -21,9 +22,7 @@ func TestContract_isServed(t *testing.T) {
 	a := newAPI(t, modes[0])
 	a.compress(true)
 	want, err := os.ReadFile("openapi.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if r := a.must(t, 200, account{}, "GET", "/openapi.yaml", nil); !bytes.Equal(r.Body, want) ||
 		r.Header.Get("Content-Type") != "application/yaml" {
 		t.Errorf("%d bytes of %q, want the %d of openapi.yaml", len(r.Body), r.Header.Get("Content-Type"), len(want))
@@ -54,13 +53,9 @@ func TestDocs_needNoOtherHost(t *testing.T) {
 		t.Errorf("the policy %q does not begin with nothing", page.Header.Get("Content-Security-Policy"))
 	}
 	doc, err := html.Parse(bytes.NewReader(page.Body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	base, err := url.Parse("/docs")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var files int
 	for n := range doc.Descendants() {
 		if n.Type != html.ElementNode {
@@ -108,14 +103,10 @@ func (a *api) checkDocsFile(t *testing.T, name string) {
 	}
 	// The client of the suite requests gzip and decompresses it; a client that does not receives the same bytes.
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, a.url+name, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	req.Header.Set("Accept-Encoding", "identity")
 	resp, err := a.client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer resp.Body.Close()
 	var plain bytes.Buffer
 	if _, err := plain.ReadFrom(resp.Body); err != nil {

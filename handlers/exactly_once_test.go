@@ -19,6 +19,7 @@ import (
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
 
 	"likewise/models"
 )
@@ -39,9 +40,7 @@ var errDead = errors.New("the process is dead")
 func mortalDSN(t *testing.T, dsn string, m *mortal) string {
 	t.Helper()
 	config, err := mysql.ParseDSN(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	network := config.Net
 	config.Net = "mortal" + strings.ToLower(rand.Text())
 	mysql.RegisterDialContext(config.Net, func(ctx context.Context, address string) (net.Conn, error) {
@@ -151,27 +150,19 @@ func (w *world) totals() map[string]float64 {
 		parts = append(parts, "SELECT '"+table+"', CONCAT_WS(' '"+list+") FROM `"+table+"`")
 	}
 	rows, err := w.store.Pool().QueryContext(w.t.Context(), strings.Join(parts, " UNION ALL "))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	defer rows.Close()
 	found := map[string]float64{}
 	for rows.Next() {
 		var table, list string
-		if err := rows.Scan(&table, &list); err != nil {
-			w.t.Fatal(err)
-		}
+		require.NoError(w.t, rows.Scan(&table, &list))
 		for i, text := range strings.Fields(list) {
 			n, err := strconv.ParseFloat(text, 64)
-			if err != nil {
-				w.t.Fatal(err)
-			}
+			require.NoError(w.t, err)
 			found[table+" "+w.counted[table][i]] = n
 		}
 	}
-	if err := rows.Err(); err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, rows.Err())
 	return found
 }
 
@@ -189,17 +180,13 @@ func (w *world) countedColumns() map[string][]string {
 		WHERE c.table_schema=DATABASE()
 			-- A repeated request ends the first session and starts another, which is an event of its own.
 			AND c.table_name NOT IN ('idempotency_keys','security_log','session_changes')`)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	defer rows.Close()
 	counted := map[string][]string{}
 	for rows.Next() {
 		var table, column string
 		var nullable, number bool
-		if err := rows.Scan(&table, &column, &nullable, &number); err != nil {
-			w.t.Fatal(err)
-		}
+		require.NoError(w.t, rows.Scan(&table, &column, &nullable, &number))
 		if counted[table] == nil {
 			counted[table] = []string{"COUNT(*)"}
 		}
@@ -210,9 +197,7 @@ func (w *world) countedColumns() map[string][]string {
 			counted[table] = append(counted[table], "SUM(`"+column+"`)")
 		}
 	}
-	if err := rows.Err(); err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, rows.Err())
 	return counted
 }
 

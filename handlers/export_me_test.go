@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/privacy"
@@ -36,22 +38,16 @@ type archive struct {
 func readArchive(t testing.TB, body []byte) archive {
 	t.Helper()
 	zip, err := gzip.NewReader(bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	a, files := archive{files: map[string][]obj{}}, tar.NewReader(zip)
 	for {
 		header, err := files.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		text, err := io.ReadAll(files)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		name := strings.TrimSuffix(strings.TrimPrefix(header.Name, "likewise-export/"), ".json")
 		a.text += string(text)
 		if name == "manifest" {
@@ -131,9 +127,7 @@ func TestExportMe_hasAllOfTheUserAndNothingPrivateOfOthers(t *testing.T) {
 		a.must(t, 201, ada, "POST", "/v1/me/tokens", obj{"name": "Ada's bot", "scopes": []string{"read", "write"}}))
 	drop, err := stock.New(a.store).CreateDrop(t.Context(), ada.ID, p.ID, models.DropSettings{Title: "Ada's tickets",
 		Stock: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	a.exec(t, `
 		INSERT INTO claims (drop_id, user_id, id, state, created_at)
 		VALUES (?,?,77,2,NOW(3)), (?,?,78,2,NOW(3))`, drop.ID, ada.ID, drop.ID, bob.ID)
@@ -299,13 +293,9 @@ func TestExportMe_holdsLittleWhileItIsSent(t *testing.T) {
 	}
 
 	conn, err := net.Dial("tcp", strings.TrimPrefix(a.url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer conn.Close()
-	if err := conn.(*net.TCPConn).SetReadBuffer(256 << 10); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, conn.(*net.TCPConn).SetReadBuffer(256<<10))
 	fmt.Fprintf(conn, "GET /v1/me/export HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", ada.Token)
 	resp, err := http.ReadResponse(bufio.NewReaderSize(conn, 1024), nil)
 	if err != nil || resp.StatusCode != http.StatusOK || resp.ContentLength != size {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // A message with an ambiguous end is answered once, and nothing after it on the connection is read as a request.
@@ -35,13 +37,9 @@ func TestFraming_thatIsAmbiguousEndsTheConnection(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn, err := net.Dial("tcp", strings.TrimPrefix(a.url, "http://"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			defer conn.Close()
-			if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
 			fmt.Fprint(conn, "POST /v1/auth/login HTTP/1.1\r\nHost: x\r\nConnection: keep-alive\r\n"+
 				"Content-Type: application/json\r\n"+message+hidden)
 			if half, ok := conn.(*net.TCPConn); ok {
@@ -49,14 +47,10 @@ func TestFraming_thatIsAmbiguousEndsTheConnection(t *testing.T) {
 			}
 			in := bufio.NewReader(conn)
 			r, err := http.ReadResponse(in, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			defer r.Body.Close()
 			body, err := io.ReadAll(r.Body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if p := read[problem](t, reply{r.StatusCode, r.Header, body}); r.StatusCode != http.StatusBadRequest ||
 				p.Code != "malformed" || !r.Close {
 				t.Errorf("the answer is %d %s, close: %t", r.StatusCode, body, r.Close)
@@ -68,18 +62,14 @@ func TestFraming_thatIsAmbiguousEndsTheConnection(t *testing.T) {
 	}
 	// A chunked body alone is unambiguous: the next request of the connection is answered.
 	conn, err := net.Dial("tcp", strings.TrimPrefix(a.url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer conn.Close()
 	fmt.Fprint(conn, "POST /v1/auth/login HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"+
 		"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"+hidden)
 	in := bufio.NewReader(conn)
 	for _, want := range []int{401, 200} {
 		r, err := http.ReadResponse(in, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer r.Body.Close()
 		body, err := io.ReadAll(r.Body)
 		if err != nil || r.StatusCode != want {

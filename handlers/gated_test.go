@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"likewise/counters"
 	"likewise/internal/testkit"
 	"likewise/models/db"
@@ -39,9 +41,7 @@ func pipelineOn(t *testing.T, store *db.DB,
 	url string) (r *counters.Redis, likes *counters.Likes, settle func()) {
 	t.Helper()
 	r, err := counters.Open(url, store.Shards())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { r.Close() })
 	brokers, topic := testkit.Topic(t)
 	kafka := workers.Kafka{Brokers: brokers, Topic: topic}
@@ -71,8 +71,6 @@ func pipelineOn(t *testing.T, store *db.DB,
 		t.Helper()
 		flushing, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if err := workers.Flush(flushing, r, store); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, workers.Flush(flushing, r, store))
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models"
@@ -115,9 +117,7 @@ func TestIdempotency_belongsToOneRequestOfOneUser(t *testing.T) {
 		text, key("k"))
 	// Another session of the user is the same user.
 	token, err := accounts.New(a.store).CreateSession(t.Context(), users[0].ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	sameAnswer(t, first, a.must(t, 201, account{Token: token}, "POST", "/v1/posts", text, key("k")))
 	if n := a.number(t, "SELECT COUNT(*) FROM posts"); n != 2 {
 		t.Errorf("%d posts, want 2", n)
@@ -148,9 +148,7 @@ func TestIdempotency_refusesUnreadableKeysOnEveryPOST(t *testing.T) {
 		a.refusedField(t, 400, "malformed", "Idempotency-Key", ada, "POST", "/v1/posts", text, key(k))
 	}
 	root := a.account(t)
-	if err := accounts.New(a.store).SetRole(t.Context(), root.ID, models.RoleAdmin); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, accounts.New(a.store).SetRole(t.Context(), root.ID, models.RoleAdmin))
 	posts := 0
 	for _, route := range a.Routes() {
 		if route.Method != http.MethodPost || route.Path == "/v1/drops/:id/claims" || route.Path == "/v1/render" ||
@@ -371,16 +369,12 @@ func TestIdempotency_keepsNoTextsAndNoSecrets(t *testing.T) {
 		key("longer"))
 	rows, err := a.store.Pool().QueryContext(t.Context(),
 		"SELECT key_hash, request_hash, COALESCE(effect,'') FROM idempotency_keys")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer rows.Close()
 	seen := 0
 	for ; rows.Next(); seen++ {
 		var keyHash, requestHash, effect []byte
-		if err := rows.Scan(&keyHash, &requestHash, &effect); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, rows.Scan(&keyHash, &requestHash, &effect))
 		if len(effect) > 100 {
 			t.Errorf("the effect has %d bytes: %.200s", len(effect), effect)
 		}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
 
 	"likewise/handlers/signin"
 	"likewise/internal/testkit"
@@ -114,9 +115,7 @@ var spies atomic.Int64
 func spy(t *testing.T, m mode) (*world, *statements) {
 	t.Helper()
 	config, err := mysql.ParseDSN(testkit.Database(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	seen := &statements{}
 	network := fmt.Sprintf("spied-%d", spies.Add(1))
 	mysql.RegisterDialContext(network, func(ctx context.Context, addr string) (net.Conn, error) {
@@ -131,9 +130,7 @@ func spy(t *testing.T, m mode) (*world, *statements) {
 	a := serve(t, store, parts.use, limited(t, redisURL(t), 1e6), withImages(kept))
 	a.settle, a.mode = parts.settle, m.name
 	hash, err := signin.HashPassword("correct horse")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	w := &world{api: a, t: t, password: hash, images: kept}
 	ada := w.someone(caller{role: models.RoleUser})
 	for range 3 {
@@ -150,9 +147,7 @@ func spy(t *testing.T, m mode) (*world, *statements) {
 func monitor(t *testing.T) (stop func() []string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", testkit.Redis(t).Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	fmt.Fprint(conn, "MONITOR\r\n")
 	lines := bufio.NewReaderSize(conn, 1<<20)
 	if ok, err := lines.ReadString('\n'); err != nil || ok != "+OK\r\n" {
@@ -174,9 +169,7 @@ func monitor(t *testing.T) (stop func() []string) {
 	}()
 	return func() []string {
 		other, err := net.Dial("tcp", conn.RemoteAddr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer other.Close()
 		defer conn.Close()
 		fmt.Fprint(other, "ECHO \"zqx9 is over\"\r\n")
@@ -249,9 +242,7 @@ func TestInjection_isTextEverywhere(t *testing.T) {
 							try(o, as, prefix+url.PathEscape(attack)+suffix, body, headers...)
 						case "query":
 							values, err := url.ParseQuery(query)
-							if err != nil {
-								t.Fatal(err)
-							}
+							require.NoError(t, err)
 							values.Set(name, attack)
 							if o.id == "openStream" && !values.Has("posts") {
 								values.Set("posts", "1")
@@ -296,9 +287,7 @@ func everyString(t *testing.T, body any, by string) []string {
 	var out []string
 	write := func() {
 		text, err := json.Marshal(body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		out = append(out, string(text))
 	}
 	var walk func(at any, set func(any))

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
 
 	"likewise/internal/servers"
 	"likewise/internal/testkit"
@@ -40,13 +41,9 @@ type executioner struct {
 func newExecutioner(t *testing.T, dsn string) (e *executioner, through string) {
 	t.Helper()
 	server, err := mysql.ParseDSN(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	e = &executioner{listener: listener, server: server}
 	e.links.Go(e.serve)
 	config := server.Clone()
@@ -138,9 +135,7 @@ func (e *executioner) answers(server io.Reader, client io.Writer, last *atomic.B
 func buildProduct(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "likewise")
-	if err := servers.Build(t.Context(), path); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, servers.Build(t.Context(), path))
 	return path
 }
 

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"likewise/counters"
 	"likewise/handlers"
@@ -34,9 +36,7 @@ func limited(t *testing.T, redis string, factor float64) func(*handlers.Config) 
 func limitedAfter(t *testing.T, redis string, factor float64, wait time.Duration) func(*handlers.Config) {
 	t.Helper()
 	limiter, err := counters.OpenLimiter(redis, wait, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { limiter.Close() })
 	return func(c *handlers.Config) { c.Limiter, c.LimitFactor = limiter, factor }
 }
@@ -89,9 +89,7 @@ func number(t *testing.T, pattern, s string) int {
 		t.Fatalf("%q is not of the form %s", s, pattern)
 	}
 	n, err := strconv.Atoi(m[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return n
 }
 
@@ -226,13 +224,9 @@ func TestLimits_areOfEveryRoute(t *testing.T) {
 
 func TestLimits_outliveRedis(t *testing.T) {
 	redis, err := servers.StartRedis(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
-		if err := redis.Stop(context.Background()); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, redis.Stop(context.Background()))
 	})
 	a := newAPI(t, modes[0], limitedAfter(t, redis.URL(), 1, counters.DefaultLimitWait))
 	text := obj{"title": "T", "content": "C"}
@@ -246,9 +240,7 @@ func TestLimits_outliveRedis(t *testing.T) {
 	if took := time.Since(start); took > 3*time.Second {
 		t.Errorf("a silent Redis held four requests up for %v", took)
 	}
-	if err := redis.Resume(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, redis.Resume())
 }
 
 func TestLogin_isThrottledAlikeForKnownAndUnknown(t *testing.T) {
@@ -324,9 +316,7 @@ func TestLogin_limitsReportNoAccount(t *testing.T) {
 	a.must(t, 201, account{}, "POST", "/v1/auth/register",
 		obj{"username": "ada", "email": "ada@example.org", "password": password}, comesFrom("192.0.2.1"))
 	hash, err := signin.HashPassword(password)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	// Only the operator can enter an address that is not ASCII.
 	if err := accounts.New(a.store).CreateUser(t.Context(),
 		&models.User{Username: "eve", Email: "\u00e9ve@example.org", PasswordHash: hash}); err != nil {
@@ -386,9 +376,7 @@ func TestLogin_renewsTheMarkOfAPlace(t *testing.T) {
 	right := obj{"login": "ada", "password": "difference engine"}
 	a.must(t, 200, account{}, "POST", "/v1/auth/login", right, comesFrom("192.0.2.1"))
 	options, err := redis.ParseURL(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	client := redis.NewClient(options)
 	t.Cleanup(func() { client.Close() })
 	key := fmt.Sprintf("limits:account:%d", a.number(t, "SELECT id FROM users WHERE username='ada'"))
@@ -403,9 +391,7 @@ func TestLogin_renewsTheMarkOfAPlace(t *testing.T) {
 		marks[0]).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := client.Expire(t.Context(), key, time.Hour).Err(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, client.Expire(t.Context(), key, time.Hour).Err())
 	a.must(t, 200, account{}, "POST", "/v1/auth/login", right, comesFrom("192.0.2.1"))
 	if left, err := client.TTL(t.Context(), key).Result(); err != nil || left < most-time.Minute {
 		t.Errorf("the mark expires in %v, %v; want 30 days", left, err)

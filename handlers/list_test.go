@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models/content"
@@ -81,21 +83,15 @@ func checkOnce(t *testing.T, what string, seen map[float64]int, want []int64) {
 func (a *api) ids(t *testing.T, query string) []int64 {
 	t.Helper()
 	rows, err := a.store.Pool().QueryContext(context.Background(), query)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer rows.Close()
 	var list []int64
 	for rows.Next() {
 		var id int64
-		if err := rows.Scan(&id); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, rows.Scan(&id))
 		list = append(list, id)
 	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, rows.Err())
 	return list
 }
 
@@ -258,9 +254,7 @@ func TestCursor_thatWasTamperedWithIsRefused(t *testing.T) {
 		refuse("/v1/posts", cursor[:i])
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for bit := range len(raw) * 8 {
 		raw[bit/8] ^= 1 << (bit % 8)
 		refuse("/v1/posts", base64.RawURLEncoding.EncodeToString(raw))

@@ -118,9 +118,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	hash, err := signin.HashPassword("correct horse")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	dsn := testkit.Database(t)
 	kept := imagesIn(t, t.TempDir())
 	w := &world{api: serve(t, openStore(t, dsn), avatarsAt("example.com"), withImages(kept)), t: t, dsn: dsn,
@@ -157,9 +155,7 @@ func (w *world) insert(query string) string {
 		w.t.Fatalf("%s: %v", query, err)
 	}
 	id, err := result.LastInsertId()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	return strconv.FormatInt(id, 10)
 }
 
@@ -169,9 +165,7 @@ func (w *world) someone(as caller) account {
 	w.t.Helper()
 	name := "user" + strconv.FormatInt(made.Add(1), 10)
 	user := &models.User{Username: name, Email: name + models.NoEmailDomain, PasswordHash: w.password, Role: as.role}
-	if err := accounts.New(w.store).CreateUser(w.t.Context(), user); err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, accounts.New(w.store).CreateUser(w.t.Context(), user))
 	out := account{ID: user.ID, Name: name}
 	out.Token = w.token(out, as.token, as.scopes)
 	if as.banned {
@@ -213,9 +207,7 @@ func (w *world) post(by account) *models.Post {
 	w.t.Helper()
 	post, err := content.New(w.store).CreatePost(w.t.Context(), models.Author{ID: by.ID},
 		models.PostText{Title: "A title", Content: "Some content"})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	return post
 }
 
@@ -223,9 +215,7 @@ func (w *world) comment(by account, postID int64) *models.Comment {
 	w.t.Helper()
 	comment, err := content.New(w.store).CreateComment(w.t.Context(), models.Author{ID: by.ID}, postID, nil,
 		models.CommentText{Content: "Some content"})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	return comment
 }
 
@@ -238,9 +228,7 @@ func (w *world) drop(by account, confirmWithin int64) int64 {
 		" (post_id, user_id, title, stock, confirm_within, created_at, updated_at)"+
 		" VALUES (%d,%d,'A ticket',1000,%d,NOW(3),NOW(3))", w.post(by).ID, by.ID, confirmWithin))
 	n, err := strconv.ParseInt(id, 10, 64)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	return n
 }
 
@@ -257,9 +245,7 @@ func (w *world) claim(by account, dropID int64) string {
 	shards := int64(w.store.Shards())
 	id := claimIDs.Add(1)*shards + dropID%shards
 	claim, _, err := stock.New(w.store).ClaimDirect(w.t.Context(), dropID, by.ID, id)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	return models.ID(claim.ID).String()
 }
 
@@ -307,9 +293,7 @@ var objects = map[string]func(w *world, owner account) string{
 	"RedactionId": func(w *world, owner account) string {
 		r, err := moderation.New(w.store).RequestRedaction(w.t.Context(), owner.ID,
 			models.Target{Kind: models.KindPost, ID: w.post(owner).ID}, 0, "It has my address.")
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		require.NoError(w.t, err)
 		return strconv.FormatInt(r.ID, 10)
 	},
 	"LikeVoidId": func(w *world, _ account) string {
@@ -360,9 +344,7 @@ func (w *world) reported(owner account) int64 {
 func (w *world) remove(kind models.TargetKind, id string) {
 	w.t.Helper()
 	n, err := strconv.ParseInt(id, 10, 64)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	if err := moderation.New(w.store).RemoveContent(w.t.Context(), w.someone(caller{role: models.RoleModerator}).ID,
 		models.Target{Kind: kind, ID: n}, "Spam."); err != nil {
 		w.t.Fatal(err)
@@ -378,9 +360,7 @@ func (w *world) removeAll(owner account) int64 {
 	}
 	operation, err := moderation.New(w.store).RemoveAll(w.t.Context(), w.someone(caller{role: by}).ID, owner.ID,
 		"Spam.")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	return operation.ID
 }
 
@@ -388,12 +368,8 @@ func (w *world) removeAll(owner account) int64 {
 var prepared = map[string]func(w *world, owner account, id string){
 	"restorePost": func(w *world, owner account, id string) {
 		n, err := strconv.ParseInt(id, 10, 64)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		if err := content.New(w.store).DeletePost(w.t.Context(), owner.ID, n); err != nil {
-			w.t.Fatal(err)
-		}
+		require.NoError(w.t, err)
+		require.NoError(w.t, content.New(w.store).DeletePost(w.t.Context(), owner.ID, n))
 	},
 	"reinstatePost":    func(w *world, _ account, id string) { w.remove(models.KindPost, id) },
 	"reinstateComment": func(w *world, _ account, id string) { w.remove(models.KindComment, id) },
@@ -552,16 +528,12 @@ func (w *world) ask(o operation, as account, path string, body obj, headers []he
 	ctx, leave := context.WithCancel(w.t.Context())
 	defer leave()
 	req, err := http.NewRequestWithContext(ctx, o.method, w.url+path, nil)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	if as.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+as.Token)
 	}
 	resp, err := w.client.Do(req)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	defer resp.Body.Close()
 	r := reply{Status: resp.StatusCode, Header: resp.Header}
 	if r.Status >= 400 {
@@ -572,8 +544,8 @@ func (w *world) ask(o operation, as account, path string, body obj, headers []he
 	return r
 }
 
-// sumsQuery returns the query of checksums. CHECKSUM TABLE would not do: it adds the checksums of rows, which are linear,
-// so that the same change of an even number of rows can leave the sum as it was.
+// sumsQuery returns the query of checksums. CHECKSUM TABLE would not do: it adds the checksums of rows, which are
+// linear, so that the same change of an even number of rows can leave the sum as it was.
 func (w *world) sumsQuery() string {
 	w.t.Helper()
 	rows, err := w.store.Pool().QueryContext(w.t.Context(), `
@@ -782,9 +754,7 @@ func injections(t *testing.T, body obj) map[string]string {
 			}
 			at[name] = value
 			text, err := json.Marshal(body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			out[string(text)] = name
 			delete(at, name)
 		}

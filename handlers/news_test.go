@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"likewise/models"
 )
 
@@ -31,9 +33,7 @@ func (f *follower) nextNews(t *testing.T) news {
 			continue
 		}
 		var n news
-		if err := json.Unmarshal([]byte(e.raw), &n); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, json.Unmarshal([]byte(e.raw), &n))
 		return n
 	}
 }

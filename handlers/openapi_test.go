@@ -19,6 +19,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -426,9 +427,7 @@ func checkProblem(p obj, codes []any) error {
 func mustSpec(t testing.TB) *contract {
 	t.Helper()
 	k, err := spec()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return k
 }
 
@@ -624,9 +623,7 @@ func TestContract_detectsViolations(t *testing.T) {
 		return h
 	}
 	post, err := json.Marshal(k.example(t, "Post"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for name, test := range map[string]struct {
 		method, path, sent string
 		answer             reply
@@ -681,9 +678,7 @@ func TestContract_detectsViolations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			req, err := http.NewRequestWithContext(t.Context(), test.method, "http://forum.example"+test.path, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			req.Header.Set("Content-Type", "application/json")
 			err = k.check(req, []byte(test.sent), test.answer)
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
@@ -723,19 +718,13 @@ func (k *contract) exampleOf(n node) any {
 func BenchmarkContract(b *testing.B) {
 	k := mustSpec(b)
 	req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, "http://forum.example/v1/posts?limit=100", nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	post, err := json.Marshal(k.example(b, "Post"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	body := []byte(`{"next_cursor":null,"items":[` + strings.Repeat(string(post)+",", 99) + string(post) + `]}`)
 	answer := reply{200, http.Header{"Content-Type": {"application/json"}, "X-Request-Id": {"r"},
 		"Etag": {`"kX2-0vJ8zq1Wm3Td"`}}, body}
 	for b.Loop() {
-		if err := k.check(req, nil, answer); err != nil {
-			b.Fatal(err)
-		}
+		require.NoError(b, k.check(req, nil, answer))
 	}
 }

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"likewise/models"
 )
 
@@ -36,13 +38,9 @@ type site struct {
 func newSite(t *testing.T, a *api) *site {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join("testdata", "pages.html"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	target, err := url.Parse(a.url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s := &site{
 		page: string(page), ready: make(chan struct{}, 1), done: make(chan string, 1), shown: make(chan struct{}),
 	}
@@ -93,9 +91,7 @@ func (s *site) show(
 	ended := make(chan error, 1)
 	output := &logBuffer{}
 	browser.Stdout, browser.Stderr = output, output
-	if err := browser.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, browser.Start())
 	go func() { ended <- browser.Wait() }()
 	for text == "" {
 		select {

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/content"
@@ -48,9 +50,7 @@ func (a *api) samples(t *testing.T, n int, authors []account) []sample {
 		}
 		p, err := content.New(a.store).CreatePost(t.Context(), models.Author{ID: s.author},
 			models.PostText{Title: "Title", Content: s.words, Tags: s.tags})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		s.id = p.ID
 		for _, change := range []string{
 			"UPDATE posts SET created_at=?, updated_at=created_at, active_at=?, likes_count=?, hot_score=? WHERE id=?",
@@ -69,9 +69,7 @@ func (a *api) samples(t *testing.T, n int, authors []account) []sample {
 			}
 		}
 		if s.deleted {
-			if err := content.New(a.store).DeletePost(t.Context(), s.author, s.id); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, content.New(a.store).DeletePost(t.Context(), s.author, s.id))
 		}
 		list[i] = s
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"likewise/handlers"
 	"likewise/internal/testkit"
 )
@@ -24,9 +26,7 @@ func TestRequest_endsOnTheDatabaseServer(t *testing.T) {
 	ada := a.account(t)
 	p := a.newPost(t, ada)
 	conn, err := a.store.Pool().Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	run := func(query string) {
 		t.Helper()
 		if _, err := conn.ExecContext(context.Background(), query); err != nil {

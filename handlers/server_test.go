@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
 
 	"likewise/counters"
 	"likewise/handlers"
@@ -126,15 +127,11 @@ func TestRequest_thatNoRouteTakesIsRefused(t *testing.T) {
 	a.must(t, 200, account{}, "HEAD", "/v1/posts", nil)
 
 	conn, err := net.Dial("tcp", strings.TrimPrefix(a.url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer conn.Close()
 	fmt.Fprint(conn, "what is this\r\n\r\n")
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer resp.Body.Close()
 	raw, _ := io.ReadAll(resp.Body)
 	if p := read[problem](t, reply{resp.StatusCode, resp.Header, raw}); p.Status != 400 || p.Code != "malformed" ||
@@ -346,16 +343,10 @@ func TestServe_afterShutdownReturns(t *testing.T) {
 	store := openStore(t, testkit.Database(t))
 	server, err := handlers.New(handlers.Config{Store: store, Likes: likes.New(store), IDs: counters.NewIDs(nil, store),
 		Desk: workers.NewDesk(store, nil, nil), Registry: prometheus.NewRegistry()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := server.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, server.Shutdown(t.Context()))
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if err := server.Serve(ln); err != nil {
 		t.Errorf("serve: %v", err)
 	}

@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models"
@@ -60,9 +62,7 @@ type follower struct {
 func (a *api) watch(t *testing.T, query string, headers ...header) *follower {
 	t.Helper()
 	f, err := a.tryWatch(query, headers...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(f.close)
 	return f
 }
@@ -190,9 +190,7 @@ func (a *api) metric(t *testing.T, name string) float64 {
 		t.Fatalf("there is no metric %s", name)
 	}
 	value, err := strconv.ParseFloat(match[1], 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return value
 }
 
@@ -484,18 +482,12 @@ func TestStream_dropsClientsThatDoNotRead(t *testing.T) {
 	ada := a.account(t)
 	p := a.newPost(t, ada)
 	u, err := url.Parse(a.url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	dial := func() net.Conn {
 		conn, err := net.Dial("tcp", u.Host)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		t.Cleanup(func() { conn.Close() })
-		if err := conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, conn.(*net.TCPConn).SetReadBuffer(4<<10))
 		fmt.Fprintf(conn, "GET /v1/stream?posts=%d HTTP/1.1\r\nHost: x\r\n\r\n", p.ID)
 		return conn
 	}
@@ -541,9 +533,7 @@ func TestStream_endsWithTheServer(t *testing.T) {
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
 	defer cancel()
-	if err := a.Shutdown(ctx); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, a.Shutdown(ctx))
 	if took := time.Since(begin); took > 5*time.Second {
 		t.Errorf("it takes %v", took)
 	}

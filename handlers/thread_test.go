@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models"
@@ -649,21 +651,15 @@ func TestThreads_costTheSameOnEveryPage(t *testing.T) {
 func (a *api) rowsRead(t testing.TB) int64 {
 	t.Helper()
 	rows, err := a.store.Pool().QueryContext(context.Background(), "SHOW GLOBAL STATUS LIKE 'Handler_read%'")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer rows.Close()
 	var sum int64
 	for rows.Next() {
 		var name string
 		var n int64
-		if err := rows.Scan(&name, &n); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, rows.Scan(&name, &n))
 		sum += n
 	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, rows.Err())
 	return sum
 }

@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models"
@@ -137,9 +140,7 @@ func TestToken_capHoldsForManyAtOnce(t *testing.T) {
 	statuses := make([]int, 10)
 	together(len(statuses), func(i int) {
 		r, err := a.try(ada, "POST", "/v1/me/tokens", obj{"name": "x", "scopes": []string{"read"}})
-		if err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, err)
 		statuses[i] = r.Status
 	})
 	slices.Sort(statuses)
@@ -224,9 +225,7 @@ func TestToken_toModerateEndsWithTheRole(t *testing.T) {
 	var ahead clock
 	a := serve(t, store, func(c *handlers.Config) { c.Now = ahead.now })
 	ada, bob := a.account(t), a.account(t)
-	if err := accounts.New(store).SetRole(t.Context(), ada.ID, models.RoleModerator); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, accounts.New(store).SetRole(t.Context(), ada.ID, models.RoleModerator))
 	ban := func(i int) string { return fmt.Sprintf("/v1/admin/users/%d/%s", bob.ID, []string{"ban", "unban"}[i%2]) }
 	reason := obj{"reason": "Spam."}
 	bot := ada.with(a.newToken(t, ada, "moderate").Token)
@@ -235,16 +234,12 @@ func TestToken_toModerateEndsWithTheRole(t *testing.T) {
 	a.must(t, 204, bot, "POST", ban(1), reason)
 	a.refused(t, 403, "forbidden", reader, "POST", ban(0), reason)
 	a.refused(t, 403, "forbidden", bot, "GET", "/v1/posts", nil)
-	if err := accounts.New(store).SetRole(t.Context(), ada.ID, models.RoleUser); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, accounts.New(store).SetRole(t.Context(), ada.ID, models.RoleUser))
 	a.refused(t, 401, "unauthorized", bot, "POST", ban(0), reason) // MySQL decides, not the cache
 	ahead.advance(5 * time.Second)
 	a.refused(t, 401, "unauthorized", bot, "POST", ban(0), reason)
 	token, err := accounts.New(store).CreateSession(t.Context(), ada.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ada = ada.with(token)
 	a.refusedField(t, 403, "forbidden", "scopes", ada, "POST", "/v1/me/tokens",
 		obj{"name": "x", "scopes": []string{"read", "moderate"}})

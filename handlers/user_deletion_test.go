@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"likewise/counters"
 	"likewise/internal/servers"
@@ -21,22 +23,16 @@ import (
 func TestDeleteMe_reachesRedis(t *testing.T) {
 	t.Parallel()
 	server, err := servers.StartRedis(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
-		if err := server.Stop(context.Background()); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, server.Stop(context.Background()))
 	})
 	url := server.URL()
 	store := openStore(t, testkit.Database(t))
 	gate, likes, _ := pipelineOn(t, store, url)
 	a := serve(t, store, limited(t, url, 1), behindProxy, behindGate(likes, likes))
 	options, err := redis.ParseURL(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	client := redis.NewClient(options)
 	t.Cleanup(func() { client.Close() })
 
@@ -64,9 +60,7 @@ func TestDeleteMe_reachesRedis(t *testing.T) {
 	kept := func(id int64) (found []string) {
 		t.Helper()
 		keys, err := client.Keys(t.Context(), "*").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, key := range keys {
 			ofTarget := strings.HasPrefix(key, "{")
 			if !ofTarget && slices.Contains(strings.Split(key, ":"), fmt.Sprint(id)) {
@@ -89,16 +83,12 @@ func TestDeleteMe_reachesRedis(t *testing.T) {
 		return done, err
 	}
 
-	if err := server.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, server.Stop(t.Context()))
 	a.must(t, 204, ada, "DELETE", "/v1/me", obj{"password": "difference engine"})
 	if done, err := void(); done != 0 || err == nil {
 		t.Fatalf("while Redis is down %d requests are done: %v", done, err)
 	}
-	if err := server.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, server.Start(t.Context()))
 	if len(kept(ada.ID)) == 0 {
 		t.Fatal("Redis restarted without its data")
 	}
@@ -113,9 +103,7 @@ func TestDeleteMe_reachesRedis(t *testing.T) {
 		t.Errorf("Redis keeps %v", left)
 	}
 	limiter, err := counters.OpenLimiter(url, time.Minute, nil) // of a process that has cached the session
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { limiter.Close() })
 	limiter.Take(t.Context(), counters.AccountLimit(ada.ID, "writes"), counters.Rate{Burst: 2, Every: time.Hour}, 1)
 	if len(kept(ada.ID)) == 0 {

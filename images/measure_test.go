@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"likewise/images"
 )
 
@@ -20,9 +22,7 @@ func BenchmarkMake12MP(b *testing.B) {
 		p.Cb[i], p.Cr[i] = uint8(i%2000/8), uint8(i/2000/6)
 	}
 	var file bytes.Buffer
-	if err := jpeg.Encode(&file, p, &jpeg.Options{Quality: 90}); err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, jpeg.Encode(&file, p, &jpeg.Options{Quality: 90}))
 	b.SetBytes(int64(file.Len()))
 	b.ReportAllocs()
 	for b.Loop() {

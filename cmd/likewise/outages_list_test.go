@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -129,12 +130,8 @@ func onSmallDisk(t *testing.T) *watched {
 		"make test-alerts runs it as root",
 	)
 	t.Cleanup(func() {
-		if err := all.MySQL.Kill(); err != nil {
-			t.Error(err)
-		}
-		if err := syscall.Unmount(disk, 0); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, all.MySQL.Kill())
+		assert.NoError(t, syscall.Unmount(disk, 0))
 	})
 	return ownWatched(t, all)
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"likewise/internal/servers"
@@ -165,9 +166,7 @@ func (w *watched) watch() {
 		filepath.Join(w.t.TempDir(), "prometheus"), strings.ReplaceAll(config, "\t", " "))
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() {
-		if err := w.prometheus.Stop(context.Background()); err != nil {
-			w.t.Error(err)
-		}
+		assert.NoError(w.t, w.prometheus.Stop(context.Background()))
 	})
 }
 

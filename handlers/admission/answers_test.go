@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"likewise/models"
 )
@@ -18,19 +20,13 @@ func TestAnswers_largeOnesWaitForEachOther(t *testing.T) {
 	begin := func(address string) (*Answer, func()) {
 		t.Helper()
 		a, err := all.Begin(address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		done, err := a.Await(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return a, done
 	}
 	first, firstDone := begin("a")
-	if err := first.Spend(t.Context(), 2*littleHeld); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, first.Spend(t.Context(), 2*littleHeld))
 	if err := first.Spend(t.Context(), littleHeld); err != nil {
 		t.Errorf("a large answer waits for itself: %v", err)
 	}
@@ -47,9 +43,7 @@ func TestAnswers_largeOnesWaitForEachOther(t *testing.T) {
 		t.Errorf("%d bytes are counted", second.own)
 	}
 	firstDone()
-	if err := second.Spend(t.Context(), 1); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, second.Spend(t.Context(), 1))
 	secondDone()
 	if len(all.large) != 0 {
 		t.Error("a place is still taken")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
 
 	"likewise/internal/testkit"
 	"likewise/models"
@@ -46,9 +47,7 @@ func newSlowHub(t *testing.T, posts int, bad int64) (watching *stream) {
 	}
 	log := slog.New(slog.DiscardHandler)
 	h, err := NewHub(prometheus.NewRegistry(), log, Limits{Streams: 1, Targets: posts}, read)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	h.Pace.Round, h.Pace.Read = time.Millisecond, 20*time.Millisecond
 	targets, known := make([]models.Target, posts), map[models.Target]*Counts{}
 	for i := range targets {
@@ -56,9 +55,7 @@ func newSlowHub(t *testing.T, posts int, bad int64) (watching *stream) {
 		known[targets[i]] = &Counts{event: []byte("old")}
 	}
 	s := &stream{hub: h, targets: make([]*watched, posts), changed: make(chan struct{}, 1), ended: make(chan struct{})}
-	if err := h.join(s, targets, known); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, h.join(s, targets, known))
 	t.Cleanup(func() {
 		h.leave(s)
 		h.running.Add(-2) // the stream has no goroutines
@@ -105,9 +102,7 @@ func newCrowd(t *testing.T) *crowd {
 	t.Helper()
 	read := func(context.Context, []models.Target) (map[models.Target]*Counts, error) { return nil, nil }
 	h, err := NewHub(prometheus.NewRegistry(), slog.New(slog.DiscardHandler), NewLimits(MaxStreams, 1), read)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c := &crowd{t: t, hub: h}
 	t.Cleanup(func() {
 		c.leaveAll()

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"golang.org/x/net/html"
 	"golang.org/x/net/html/atom"
 
@@ -170,9 +171,7 @@ func safeHref(href string) bool {
 func moduleDir(t *testing.T, path string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", path).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return strings.TrimSpace(string(out))
 }
 
@@ -183,9 +182,7 @@ func published(t *testing.T) []string {
 	var all []string
 	file, err := parser.ParseFile(token.NewFileSet(),
 		filepath.Join(moduleDir(t, "github.com/microcosm-cc/bluemonday"), "sanitize_test.go"), nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ast.Inspect(file, func(n ast.Node) bool {
 		if literal, ok := n.(*ast.BasicLit); ok && literal.Kind == token.STRING {
 			if s, err := strconv.Unquote(literal.Value); err == nil {
@@ -196,28 +193,20 @@ func published(t *testing.T) []string {
 	})
 	trees := filepath.Join(moduleDir(t, "golang.org/x/net"), "html/testdata/html5lib-tests")
 	cases, err := filepath.Glob(filepath.Join(trees, "tree-construction", "*.dat"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, name := range cases {
 		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, part := range strings.Split("\n"+string(text), "\n#data\n")[1:] {
 			data, _, _ := strings.Cut(part, "\n#errors")
 			all = append(all, data)
 		}
 	}
 	tokens, err := filepath.Glob(filepath.Join(trees, "tokenizer", "*.test"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, name := range tokens {
 		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		var file struct{ Tests []struct{ Input string } }
 		if err := json.Unmarshal(text, &file); err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -315,9 +304,7 @@ func markup() []string {
 func TestMarkdown_stopsAttacks(t *testing.T) {
 	t.Parallel()
 	m, err := New("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	tried := 0
 	try := func(content string) {
 		t.Helper()
@@ -326,9 +313,7 @@ func TestMarkdown_stopsAttacks(t *testing.T) {
 		}
 		tried++
 		rendered, err := m.Render(content)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if found := unsafeHTML(rendered); found != "" {
 			t.Errorf("%q becomes %q: %s", content, rendered, found)
 		}
@@ -373,9 +358,7 @@ func TestUnsafeHTML_findsWhatIsUnsafe(t *testing.T) {
 func TestMarkdown_rendersGitHubsDialect(t *testing.T) {
 	t.Parallel()
 	m, err := New("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	const rel = ` rel="nofollow ugc noopener"`
 	for content, want := range map[string]string{
 		"a *b* **c** ~~d~~ `e`": "<p>a <em>b</em> <strong>c</strong> <del>d</del> <code>e</code></p>",
@@ -418,9 +401,7 @@ func TestMarkdown_rendersGitHubsDialect(t *testing.T) {
 func TestMarkdown_boundsItsWork(t *testing.T) {
 	t.Parallel()
 	m, err := New("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	size := models.MaxContent / testkit.Volume(1, 4)
 	fill := func(unit string) string { return strings.Repeat(unit, size/len(unit)) }
 	tableHead := func(columns int) string {
@@ -478,9 +459,7 @@ func processorTime(t *testing.T) time.Duration {
 	t.Helper()
 	const rusageThread = 1
 	var used syscall.Rusage
-	if err := syscall.Getrusage(rusageThread, &used); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, syscall.Getrusage(rusageThread, &used))
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
@@ -500,9 +479,7 @@ func FuzzMarkdown(f *testing.F) {
 		}
 		start := time.Now()
 		rendered, err := m.Render(content)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if took := time.Since(start); took > 5*time.Second {
 			t.Errorf("%d bytes take %v", len(content), took)
 		}
@@ -519,14 +496,10 @@ func TestMarkdown_cachesByVersion(t *testing.T) {
 	t.Parallel()
 	post, comment := models.Target{Kind: models.KindPost, ID: 1}, models.Target{Kind: models.KindComment, ID: 1}
 	m, err := New("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	render := func(target models.Target, version int64, content string) string {
 		html, err := m.HTML(target, version, content)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return strings.TrimSpace(html)
 	}
 	for _, step := range []struct {

@@ -6,15 +6,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"likewise/models"
 )
 
 func markdownOf(t testing.TB) *Renderer {
 	t.Helper()
 	m, err := New("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return m
 }
 
@@ -93,9 +93,7 @@ func FuzzMentions(f *testing.F) {
 	f.Fuzz(func(t *testing.T, content string) {
 		names := m.Mentions(content)
 		rendered, err := m.Render(content)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, name := range names { // those that are notified
 			if !strings.Contains(rendered, `<a href="/users/`+name+`" class="mention">`) {
 				t.Fatalf("%q becomes %q, without a link to %s", content, rendered, name)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/stretchr/testify/require"
 	"golang.org/x/net/html"
 	"pgregory.net/rapid"
 )
@@ -164,9 +165,7 @@ func TestRender_keepsEveryWord(t *testing.T) {
 			content.WriteString(fill(form) + rapid.SampledFrom([]string{"\n\n", "\n", " ", ""}).Draw(t, "after"))
 		}
 		rendered, err := m.Render(content.String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		shown := shownText(rendered)
 		for _, word := range placed {
 			if !strings.Contains(shown, word) {
@@ -201,9 +200,7 @@ func checkWords(t testing.TB, m *Renderer, content string) {
 		return
 	}
 	rendered, err := m.Render(content)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	shown := shownText(rendered)
 	for _, word := range wordPattern.FindAllString(content, -1) {
 		if !strings.Contains(shown, word) && !markupWord(word) {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"likewise/models"
 )
 
@@ -19,9 +21,7 @@ func TestPasswords_anAccountWithoutOneMatchesNothing(t *testing.T) {
 		}
 	}
 	hash, err := HashPassword("difference engine")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cost := func(hash string) string { return hash[:strings.LastIndex(hash[:strings.LastIndex(hash, "$")], "$")] }
 	if nothing := noPassword(); cost(hash) != cost(nothing) || len(hash) != len(nothing) {
 		t.Errorf("%s and %s do not cost the same", hash, nothing)
@@ -37,9 +37,7 @@ func TestPasswords_anAccountWithoutOneMatchesNothing(t *testing.T) {
 func TestPasswords_waitForATurnUntilTheDeadline(t *testing.T) {
 	t.Parallel()
 	p := Passwords{slots: make(chan struct{}, 1)}
-	if err := p.enter(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, p.enter(t.Context()))
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if _, err := p.Hash(ctx, "x"); models.ErrorCode(err) != models.CodeUnavailable {

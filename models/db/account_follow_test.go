@@ -251,9 +251,7 @@ func BenchmarkFeed(b *testing.B) {
 					for b.Loop() {
 						_, err := reader.New(c.store).Feed(context.Background(), user.ID, after,
 							limit)
-						if err != nil {
-							b.Fatal(err)
-						}
+						require.NoError(b, err)
 					}
 				})
 			}

@@ -194,9 +194,7 @@ func TestCommentCounts_areExactAtEveryCommit(t *testing.T) {
 			random := rand.New(rand.NewPCG(uint64(i), 3))
 			for n := range 40 {
 				if i == 0 && n == 35 {
-					if err := content.New(store).DeletePost(ctx, ada.ID, post.ID); err != nil {
-						t.Error(err)
-					}
+					assert.NoError(t, content.New(store).DeletePost(ctx, ada.ID, post.ID))
 				}
 				var err error
 				target := batch(random)

@@ -3,6 +3,8 @@ package db_test
 import (
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/content"
@@ -46,9 +48,7 @@ func BenchmarkApplyLikes(b *testing.B) {
 				for i := range ids {
 					post, err := content.New(store).CreatePost(b.Context(), author,
 						models.PostText{Title: "A post", Content: "with text", Tags: c.tags})
-					if err != nil {
-						b.Fatal(err)
-					}
+					require.NoError(b, err)
 					ids[i] = post.ID
 				}
 				if _, err := store.Pool().ExecContext(b.Context(), "UPDATE posts SET likes_count=?",

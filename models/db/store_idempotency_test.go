@@ -67,7 +67,7 @@ func release(t *testing.T, store *db.DB, c *db.RequestLease) (done bool) {
 	return done
 }
 
-func TestRequestClaim_isHeldUntilTheEnd(t *testing.T) {
+func TestRequestLease_isHeldUntilTheEnd(t *testing.T) {
 	t.Parallel()
 	store, age := agingStore(t)
 	c := lease(t, store, request(1, 1))
@@ -87,7 +87,7 @@ func TestRequestClaim_isHeldUntilTheEnd(t *testing.T) {
 	lease(t, store, request(1, 2))
 }
 
-func TestRequestClaim_isReleased(t *testing.T) {
+func TestRequestLease_isReleased(t *testing.T) {
 	t.Parallel()
 	store, _ := agingStore(t)
 	c := lease(t, store, request(1, 1))
@@ -98,7 +98,7 @@ func TestRequestClaim_isReleased(t *testing.T) {
 }
 
 // An answer that is too long is not kept: a row has a bound.
-func TestRequestClaim_keepsOnlySmallAnswers(t *testing.T) {
+func TestRequestLease_keepsOnlySmallAnswers(t *testing.T) {
 	t.Parallel()
 	store, _ := agingStore(t)
 	c := lease(t, store, request(1, 1))
@@ -110,7 +110,7 @@ func TestRequestClaim_keepsOnlySmallAnswers(t *testing.T) {
 }
 
 // What creates something names it in the row of the key, so a repetition finds it.
-func TestRequestClaim_namesCreatedRows(t *testing.T) {
+func TestRequestLease_namesCreatedRows(t *testing.T) {
 	t.Parallel()
 	store, age := agingStore(t)
 	ada := newUser(t, store, "ada")
@@ -147,7 +147,7 @@ func TestRequestClaim_namesCreatedRows(t *testing.T) {
 }
 
 // A request has one effect. A second transaction is a mistake of the program, and shows before anything is lost by it.
-func TestRequestClaim_refusesASecondEffect(t *testing.T) {
+func TestRequestLease_refusesASecondEffect(t *testing.T) {
 	t.Parallel()
 	store, _ := agingStore(t)
 	ada := newUser(t, store, "ada")
@@ -166,7 +166,7 @@ func TestRequestClaim_refusesASecondEffect(t *testing.T) {
 }
 
 // The process that takes a request over goes on where the one before it died.
-func TestRequestClaim_continuesAfterItsSteps(t *testing.T) {
+func TestRequestLease_continuesAfterItsSteps(t *testing.T) {
 	t.Parallel()
 	store, age := agingStore(t)
 	ada := newUser(t, store, "ada")
@@ -204,7 +204,7 @@ func TestRequestClaim_continuesAfterItsSteps(t *testing.T) {
 }
 
 // A request that was given up may still be at work. What it does after its key was taken over must not be.
-func TestRequestClaim_lateCommitIsRolledBack(t *testing.T) {
+func TestRequestLease_lateCommitIsRolledBack(t *testing.T) {
 	t.Parallel()
 	store, age := agingStore(t)
 	ada := newUser(t, store, "ada")
@@ -236,7 +236,7 @@ func TestRequestClaim_lateCommitIsRolledBack(t *testing.T) {
 }
 
 // The row that the transaction holds decides whether a COMMIT without an answer took place.
-func TestRequestClaim_waitsForACommitUnderWay(t *testing.T) {
+func TestRequestLease_waitsForACommitUnderWay(t *testing.T) {
 	t.Parallel()
 	store, age := agingStore(t)
 	for i, end := range []func(*sql.Tx) error{(*sql.Tx).Commit, (*sql.Tx).Rollback} {
@@ -284,7 +284,7 @@ func TestRequestClaim_waitsForACommitUnderWay(t *testing.T) {
 
 // A key that is given back and leased again all the time is a row that many delete and insert at once: MySQL breaks
 // deadlocks between them, and no caller sees them.
-func TestRequestClaim_isReleasedAndTakenConcurrently(t *testing.T) {
+func TestRequestLease_isReleasedAndTakenConcurrently(t *testing.T) {
 	t.Parallel()
 	store, _ := agingStore(t)
 	var leased, busy atomic.Int64

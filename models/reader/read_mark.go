@@ -74,7 +74,7 @@ func (s *Store) MarkRead(ctx context.Context, userID, postID, upTo int64) error 
 // deleted.
 func (s *Store) ReaderStates(
 	ctx context.Context, userID int64, posts []int64,
-) (standings map[int64]models.ReaderState, examined int, err error) {
+) (states map[int64]models.ReaderState, examined int, err error) {
 	if len(posts) == 0 {
 		return nil, 0, nil
 	}
@@ -103,31 +103,31 @@ func (s *Store) ReaderStates(
 	if err := s.Read(ctx).Raw(query, userID, userID).Scan(&rows).Error; err != nil {
 		return nil, 0, fmt.Errorf("read marks of user %d: %w", userID, err)
 	}
-	standings = map[int64]models.ReaderState{}
+	states = map[int64]models.ReaderState{}
 	var behind []int64
 	for _, row := range rows {
-		standing := standings[row.PostID]
+		state := states[row.PostID]
 		if row.ReadAt == nil {
-			standing.Subscription = row.Level
+			state.Subscription = row.Level
 		} else {
-			standing.Mark = &models.ReadMark{CommentID: row.CommentID, ReadAt: *row.ReadAt}
+			state.Mark = &models.ReadMark{CommentID: row.CommentID, ReadAt: *row.ReadAt}
 		}
-		standings[row.PostID] = standing
+		states[row.PostID] = state
 		if row.News {
 			behind = append(behind, row.PostID)
 		}
 	}
 	if len(behind) == 0 {
-		return standings, 0, nil
+		return states, 0, nil
 	}
-	examined, err = s.countUnread(ctx, userID, behind, standings)
-	return standings, examined, err
+	examined, err = s.countUnread(ctx, userID, behind, states)
+	return states, examined, err
 }
 
 // countUnread sets the unread comments of the marks of these posts. The ids are values of the statement: with those of
 // a joined table, the servers would read all comments on a post.
 func (s *Store) countUnread(
-	ctx context.Context, userID int64, posts []int64, standings map[int64]models.ReaderState,
+	ctx context.Context, userID int64, posts []int64, states map[int64]models.ReaderState,
 ) (examined int, err error) {
 	parts := make([]string, len(posts))
 	var args []any
@@ -143,7 +143,7 @@ func (s *Store) countUnread(
 			ORDER BY c.id
 			LIMIT ?
 		) x`
-		args = append(args, id, userID, userID, id, standings[id].Mark.CommentID, models.MaxUnreadComments)
+		args = append(args, id, userID, userID, id, states[id].Mark.CommentID, models.MaxUnreadComments)
 	}
 	var counts []struct {
 		PostID, Unread int64
@@ -159,7 +159,7 @@ func (s *Store) countUnread(
 		if n.Examined == models.MaxUnreadComments {
 			n.Unread = models.MaxUnreadComments
 		}
-		standings[n.PostID].Mark.Unread = n.Unread
+		states[n.PostID].Mark.Unread = n.Unread
 	}
 	return examined, nil
 }

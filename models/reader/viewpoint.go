@@ -15,7 +15,7 @@ func (s *Store) Viewpoints(ctx context.Context, viewers []int64) (map[int64]mode
 			EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=u.id) AS blocks,
 			EXISTS (SELECT 1 FROM bookmarks m WHERE m.user_id=u.id) AS bookmarks,
 			EXISTS (SELECT 1 FROM read_marks r WHERE r.user_id=u.id) OR
-				EXISTS (SELECT 1 FROM subscriptions w WHERE w.user_id=u.id) AS standings
+				EXISTS (SELECT 1 FROM subscriptions w WHERE w.user_id=u.id) AS has_reader_states
 		FROM users u FORCE INDEX (PRIMARY)
 		WHERE u.id IN (` + db.JoinIDs(viewers) + `)`
 	var rows []struct {
