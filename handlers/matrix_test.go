@@ -565,7 +565,8 @@ func (w *world) sumsQuery() string {
 	var parts []string
 	for table, list := range columns {
 		part := fmt.Sprintf(
-			`SELECT '%s', COUNT(*), COALESCE(SUM(CAST(CONV(LEFT(SHA2(CONCAT_WS(',', %s), 256), 12), 16, 10) AS UNSIGNED)), 0)
+			`SELECT '%s', COUNT(*),
+				COALESCE(SUM(CAST(CONV(LEFT(SHA2(CONCAT_WS(',', %s), 256), 12), 16, 10) AS UNSIGNED)), 0)
 			FROM %s`, table, strings.Join(list, ", "), table)
 		if table == "settings" { // processes reserve ids and number their locks by themselves, whatever the requests do
 			part += " WHERE name<>'ids' AND name NOT LIKE 'fence%'"
