@@ -136,13 +136,35 @@ func (k Kafka) EnsureTopic(shards int) error {
 			ConfigEntries: map[string]*string{"cleanup.policy": &keep}},
 		false,
 	)
-	if err == nil {
-		return k.checkConfig(admin) // the brokers may have a short retention by default
-	}
-	if !errors.Is(err, sarama.ErrTopicAlreadyExists) {
+	if err != nil && !errors.Is(err, sarama.ErrTopicAlreadyExists) {
 		return fmt.Errorf("create topic %s: %w", k.Topic, err)
 	}
+	// A topic is created before all brokers know it, and another process may have created it just now.
+	for range newTopicAttempts {
+		if err = k.checkTopic(admin, shards); !errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
+			return err
+		}
+		<-time.After(newTopicRetry)
+	}
+	return err
+}
+
+// EnsureTopic waits for 5 s until a broker knows a new topic.
+const (
+	newTopicAttempts = 50
+	newTopicRetry    = 100 * time.Millisecond
+)
+
+// checkTopic returns the errors of EnsureTopic about a topic that exists. The brokers may have a short retention by
+// default.
+func (k Kafka) checkTopic(admin sarama.ClusterAdmin, shards int) error {
 	topics, err := admin.DescribeTopics([]string{k.Topic})
+	if err == nil && len(topics) != 1 {
+		err = fmt.Errorf("%d results", len(topics))
+	}
+	if err == nil && !errors.Is(topics[0].Err, sarama.ErrNoError) {
+		err = topics[0].Err
+	}
 	if err != nil {
 		return fmt.Errorf("describe topic %s: %w", k.Topic, err)
 	}

@@ -4,12 +4,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/IBM/sarama"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"likewise/counters"
 	"likewise/internal/testkit"
@@ -197,4 +200,34 @@ func TestRelay_refusesAMySQLThatWasSetBack(t *testing.T) {
 	p.set(target, 9, true)
 	p.flush()
 	assert.Equal(t, []int64{1, 2, 3, 4, 5, 9}, p.likers(target))
+}
+
+// The broker that answers may not know a topic yet that was created.
+func TestKafka_waitsUntilANewTopicIsKnown(t *testing.T) {
+	t.Parallel()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	const before = 3
+	var asked atomic.Int32
+	cluster.ControlKey(int16(kmsg.DescribeConfigs), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		if asked.Add(1) > before {
+			return nil, nil, false
+		}
+		request, ok := r.(*kmsg.DescribeConfigsRequest)
+		assert.True(t, ok)
+		answer := kmsg.NewPtrDescribeConfigsResponse()
+		answer.Version = r.GetVersion()
+		for _, resource := range request.Resources {
+			unknown := kmsg.NewDescribeConfigsResponseResource()
+			unknown.ErrorCode = int16(sarama.ErrUnknownTopicOrPartition)
+			unknown.ResourceType, unknown.ResourceName = resource.ResourceType, resource.ResourceName
+			answer.Resources = append(answer.Resources, unknown)
+		}
+		return answer, nil, true
+	})
+	k := Kafka{Brokers: cluster.ListenAddrs(), Topic: "likes"}
+	require.NoError(t, k.EnsureTopic(16))
+	assert.EqualValues(t, before+1, asked.Load())
 }
