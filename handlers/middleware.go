@@ -269,7 +269,7 @@ func (s *Server) admit(c *fiber.Ctx) error {
 	return nil
 }
 
-// holder returns a function that counts further bytes of the answer to c, as admission.Answer.Hold.
+// budget returns a function that counts further bytes of the answer to c, as admission.Answer.Spend.
 func budget(ctx context.Context, c *fiber.Ctx) func(n int) error {
 	a, ok := c.Locals(answerKey).(*admission.Answer)
 	if !ok {

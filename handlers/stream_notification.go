@@ -25,14 +25,14 @@ type unreadEventJSON struct {
 // unreadItems is how many notifications an event holds. Every stream of a user keeps one event in memory.
 const unreadItems = 5
 
-// knownUnread is an event, and the mark at which it was made.
+// knownUnread is an event, and the version at which it was made.
 type knownUnread struct {
-	mark  models.UnreadVersion
-	event *live.Counts
+	version models.UnreadVersion
+	event   *live.Counts
 }
 
-// unreadLife is how long an event is used while its mark stays: changes of a block or of the content that a
-// notification is about do not move the mark.
+// unreadLife is how long an event is used while its version stays: changes of a block or of the content that a
+// notification is about do not change it.
 const unreadLife = time.Minute
 
 // newUnreadCache returns the cache of the events that streams have. Losing an entry costs two queries.
@@ -43,7 +43,7 @@ func newUnreadCache() (*otter.Cache[int64, knownUnread], error) {
 	})
 }
 
-// readUnread adds the events of those targets that are users. It reads the notifications of a user again if the mark
+// readUnread adds the events of those targets that are users. It reads the notifications of a user again if the version
 // has changed.
 func (s *Server) readUnread(ctx context.Context, targets []models.Target, all map[models.Target]*live.Counts) error {
 	var ids []int64
@@ -55,18 +55,18 @@ func (s *Server) readUnread(ctx context.Context, targets []models.Target, all ma
 	if len(ids) == 0 {
 		return nil
 	}
-	settled := s.now().Unix() - 1 // another notification may be read within the second of the mark
-	marks, err := s.people.UnreadVersions(ctx, ids)
+	settled := s.now().Unix() - 1 // another notification may be read within the second of the version
+	versions, err := s.people.UnreadVersions(ctx, ids)
 	if err != nil {
 		return err
 	}
-	for id, mark := range marks {
+	for id, version := range versions {
 		known, ok := s.unread.GetIfPresent(id)
-		if !ok || known.mark != mark || mark.ReadAt >= settled {
+		if !ok || known.version != version || version.ReadAt >= settled {
 			if known.event, err = s.unreadOf(ctx, id); err != nil {
 				return err
 			}
-			s.unread.Set(id, knownUnread{mark, known.event})
+			s.unread.Set(id, knownUnread{version, known.event})
 		}
 		all[models.Target{Kind: kindNotifications, ID: id}] = known.event
 	}

@@ -97,7 +97,7 @@ var (
 )
 
 const (
-	freshFor        = 24 * time.Hour // the age at which an account is no longer young
+	freshFor        = 24 * time.Hour // accounts younger than this are new
 	moderatorFactor = 10
 )
 

@@ -121,10 +121,10 @@ func (o Containing) AppendTo(h *Halves) error {
 const LongestLikes = len(`,"likes_count":9223372036854775807`)
 
 // Join returns the answer with the half of the viewer in each gap: likes_count, and the members of an object of
-// comparable type. Few of these differ within a page, so equal ones are encoded once. Before it takes memory, Join
-// calls hold with how many bytes it takes.
-func (h *Halves) Join(hold func(n int) error, half func(i int, g Gap) (likes int64, others any)) ([]byte, error) {
-	if err := hold(h.Size()); err != nil {
+// comparable type. Few of these differ within a page, so equal ones are encoded once. Join calls spend with the number
+// of bytes before it allocates them.
+func (h *Halves) Join(spend func(n int) error, half func(i int, g Gap) (likes int64, others any)) ([]byte, error) {
+	if err := spend(h.Size()); err != nil {
 		return nil, err
 	}
 	out := JSON{Body: make([]byte, 0, h.Size())}

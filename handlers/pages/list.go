@@ -83,8 +83,8 @@ const longItem = 16 << 10
 // Encode encodes the rows of a page, up to its limit or to db.PageBytes, and at least one. If there are more,
 // next_cursor names the position after the last item.
 //
-// Before an item takes memory, Encode calls hold with how many bytes.
-func Encode[R, J any](cursors Cursors, hold func(n int) error, p Page[R], show Shower[R, J]) (*Halves, error) {
+// Encode calls spend with the number of bytes before it allocates them.
+func Encode[R, J any](cursors Cursors, spend func(n int) error, p Page[R], show Shower[R, J]) (*Halves, error) {
 	h := &Halves{}
 	h.Text("{")
 	for _, m := range p.More {
@@ -95,7 +95,7 @@ func Encode[R, J any](cursors Cursors, hold func(n int) error, p Page[R], show S
 		h.Text(",")
 	}
 	h.Text(`"items":[`)
-	answered, err := appendItems(hold, h, show(p.Rows[:min(len(p.Rows), p.Limit)]))
+	answered, err := appendItems(spend, h, show(p.Rows[:min(len(p.Rows), p.Limit)]))
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func Encode[R, J any](cursors Cursors, hold func(n int) error, p Page[R], show S
 }
 
 // appendItems appends as many items as fit in the page, and at least one, and returns how many.
-func appendItems[J any](hold func(n int) error, h *Halves, items iter.Seq2[J, error]) (answered int, err error) {
+func appendItems[J any](spend func(n int) error, h *Halves, items iter.Seq2[J, error]) (answered int, err error) {
 	room, held := db.PageBytes-Overhead, 0
 	for v, err := range items {
 		if err != nil {
@@ -131,7 +131,7 @@ func appendItems[J any](hold func(n int) error, h *Halves, items iter.Seq2[J, er
 		if err := h.Append(v); err != nil {
 			return 0, err
 		}
-		if err := hold(cap(h.Body) - held); err != nil {
+		if err := spend(cap(h.Body) - held); err != nil {
 			return 0, err
 		}
 		held = cap(h.Body)

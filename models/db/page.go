@@ -14,10 +14,10 @@ const PageBytes = 1 << 20
 
 type budgetKey struct{}
 
-// WithBudget returns a context under which lists report the content that they read, in bytes, as they read it. If hold
+// WithBudget returns a context under which lists report the content that they read, in bytes, as they read it. If spend
 // returns an error, the list ends with that error.
-func WithBudget(ctx context.Context, hold func(bytes int) error) context.Context {
-	return context.WithValue(ctx, budgetKey{}, hold)
+func WithBudget(ctx context.Context, spend func(bytes int) error) context.Context {
+	return context.WithValue(ctx, budgetKey{}, spend)
 }
 
 // Spend reports content that was read to the function of WithBudget.
