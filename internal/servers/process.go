@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // deathSignal is the signal that the kernel sends a child when its parent ends. A test disables it to leave a server
@@ -82,6 +84,26 @@ func (p *Process) Signal(sig syscall.Signal) { _ = p.cmd.Process.Signal(sig) }
 // signalGroup sends a signal to the whole process group, because Redis forks to rewrite its log. If the process has
 // just ended, signalGroup does nothing.
 func (p *Process) signalGroup(sig syscall.Signal) { _ = syscall.Kill(-p.Pid(), sig) }
+
+// waitStopped waits until SIGSTOP has stopped the process. Sending a signal only notes it: on a busy machine, the
+// threads run on for a while, and can answer a request.
+func (p *Process) waitStopped() error {
+	for {
+		var child unix.Siginfo
+		err := unix.Waitid(unix.P_PID, p.Pid(), &child, unix.WSTOPPED|unix.WNOWAIT|unix.WNOHANG, nil)
+		switch {
+		case err == nil && child.Signo != 0:
+			return nil
+		case err != nil && !errors.Is(err, syscall.EINTR):
+			return fmt.Errorf("wait until a process has stopped: %w", err)
+		}
+		select {
+		case <-p.exited:
+			return errors.New("the process ended while it was being paused")
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
 
 func (p *Process) killGroup() {
 	p.signalGroup(syscall.SIGKILL)

@@ -225,8 +225,14 @@ func (s *Server) Kill() error {
 	return nil
 }
 
-// Pause pauses the server with SIGSTOP. Its port stays open, and it does not answer.
-func (s *Server) Pause() error { return s.signal(syscall.SIGSTOP) }
+// Pause pauses the server with SIGSTOP, and waits until all of its threads have stopped. Its port stays open, and it
+// does not answer.
+func (s *Server) Pause() error {
+	if err := s.signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	return s.child.waitStopped()
+}
 
 // Resume resumes a paused server.
 func (s *Server) Resume() error { return s.signal(syscall.SIGCONT) }

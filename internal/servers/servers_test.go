@@ -2,6 +2,7 @@ package servers
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -412,6 +413,25 @@ func TestServer_pausedDoesNotAnswerUntilResumed(t *testing.T) {
 
 	require.NoError(t, s.Pause())
 	require.NoError(t, s.Stop(t.Context()), "a paused server can be stopped")
+}
+
+// The threads of a process stop some time after the signal. When Pause returns, all of them have stopped.
+func TestServer_hasStoppedWhenPauseReturns(t *testing.T) {
+	t.Parallel()
+	s := startKind(t, kinds[0], t.TempDir())
+	for range 100 {
+		require.NoError(t, s.Pause())
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", s.Pid()))
+		require.NoError(t, err)
+		require.NotEmpty(t, threads)
+		for _, thread := range threads {
+			stat, err := os.ReadFile(thread)
+			require.NoError(t, err)
+			state := stat[bytes.LastIndexByte(stat, ')')+2]
+			require.Equal(t, "T", string(state), "a thread of a paused server")
+		}
+		require.NoError(t, s.Resume())
+	}
 }
 
 func TestServer_refusesSecondOwner(t *testing.T) {
