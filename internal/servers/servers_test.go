@@ -426,9 +426,12 @@ func TestServer_hasStoppedWhenPauseReturns(t *testing.T) {
 		require.NotEmpty(t, threads)
 		for _, thread := range threads {
 			stat, err := os.ReadFile(thread)
+			if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+				continue // the thread was ending, which a stop does not hold up
+			}
 			require.NoError(t, err)
 			state := stat[bytes.LastIndexByte(stat, ')')+2]
-			require.Equal(t, "T", string(state), "a thread of a paused server")
+			require.Contains(t, "TXZ", string(state), "a thread of a paused server runs")
 		}
 		require.NoError(t, s.Resume())
 	}
