@@ -213,7 +213,92 @@ func (s *Server) listComments(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	flat, err := oneOf(c, "flat", "false", "true")
+	if err != nil {
+		return err
+	}
+	if flat == "true" {
+		return s.replyFlat(c, id)
+	}
+	for _, name := range []string{"after", "unread"} {
+		if c.Context().QueryArgs().Has(name) {
+			return models.Invalid(name, models.About(models.FieldNeeds, "flat", "needs flat=true"))
+		}
+	}
 	return s.replyComments(c, topLevelList(id), content.CommentQuery{ViewerID: viewerID(c), PostID: id})
+}
+
+// replyFlat answers with a page of all comments on a post in the order of their ids, without replies.
+func (s *Server) replyFlat(c *fiber.Ctx, postID int64) error {
+	q := content.CommentQuery{PostID: postID}
+	n, err := pageLimit(c)
+	if err != nil {
+		return err
+	}
+	sort, err := sortOf(c, models.CommentsOld, models.CommentsNew)
+	if err != nil {
+		return err
+	}
+	if q.Sort = models.CommentsFlatOld; sort == models.CommentsNew {
+		q.Sort = models.CommentsFlatNew
+	}
+	name := fmt.Sprintf("comments:flat=%d:%s", postID, q.Sort)
+	if q.After, err = s.flatPosition(c, postID, name, q.Sort); err != nil {
+		return err
+	}
+	q.Limit = n
+	read := func(ctx context.Context, viewer int64) ([]models.Comment, *models.ListKey, error) {
+		q := q
+		q.ViewerID = viewer
+		return s.content.ListComments(ctx, q)
+	}
+	list := commentList{name: name, sort: q.Sort, limit: n, replies: models.CommentsOld, read: read}
+	return s.replyCommentList(c, list, fmt.Sprintf("%s limit=%d", name, n), q.After == nil)
+}
+
+// flatPosition reads where a page of all comments begins: after ?cursor=, or else after the comment ?after=, or, with
+// ?unread=true, after the viewer's read mark. It returns nil for the beginning of the list.
+func (s *Server) flatPosition(
+	c *fiber.Ctx, postID int64, name string, sort models.CommentSort,
+) (*models.ListKey, error) {
+	query := c.Context().QueryArgs()
+	unread, err := oneOf(c, "unread", "false", "true")
+	switch {
+	case err != nil:
+		return nil, err
+	case query.Has("after") && unread == "true":
+		return nil, models.Invalid("after",
+			models.About(models.FieldExclusive, "unread", "cannot be sent with unread=true"))
+	case unread == "true" && sort != models.CommentsFlatOld:
+		return nil, models.Invalid("unread", models.About(models.FieldNeeds, "sort", "needs sort=old"))
+	case query.Has("cursor"):
+		return s.cursors.After(c, name)
+	case query.Has("after"):
+		id, ok := parseID(c.Query("after"))
+		if !ok {
+			return nil, models.Invalid("after", models.BadFormat(models.FormatID, "must be the id of a comment"))
+		}
+		return &models.ListKey{Value: id, ID: id}, nil
+	case unread == "true":
+		return s.readMark(c, postID)
+	}
+	return nil, nil
+}
+
+// readMark returns the position of the viewer's read mark on a post; nil without one.
+func (s *Server) readMark(c *fiber.Ctx, postID int64) (*models.ListKey, error) {
+	if viewer(c) == nil {
+		return nil, models.Errorf(models.CodeUnauthorized, "Only who has signed in has unread comments.")
+	}
+	states, _, err := s.reader.ReaderStates(c.UserContext(), viewerID(c), []int64{postID})
+	if err != nil {
+		return nil, err
+	}
+	mark := states[postID].Mark
+	if mark == nil || mark.CommentID == 0 {
+		return nil, nil
+	}
+	return &models.ListKey{Value: mark.CommentID, ID: mark.CommentID}, nil
 }
 
 func (s *Server) listReplies(c *fiber.Ctx) error {

@@ -51,12 +51,22 @@ const (
 	CommentsOld CommentSort = "old" // earliest first
 	CommentsNew CommentSort = "new" // latest first
 	CommentsTop CommentSort = "top" // most likes first
+
+	// The orders of all comments on a post, whatever they reply to.
+	CommentsFlatOld CommentSort = "flat old"
+	CommentsFlatNew CommentSort = "flat new"
 )
+
+// Flat reports whether the order is one of all comments on a post.
+func (s CommentSort) Flat() bool { return s == CommentsFlatOld || s == CommentsFlatNew }
 
 // Key returns the place of c in a list sorted by sort.
 func (c *Comment) Key(sort CommentSort) ListKey {
-	if sort == CommentsTop {
+	switch sort {
+	case CommentsTop:
 		return ListKey{c.LikesCount, c.ID}
+	case CommentsFlatOld, CommentsFlatNew:
+		return ListKey{c.ID, c.ID}
 	}
 	return ListKey{c.CreatedAt.Unix(), c.ID}
 }

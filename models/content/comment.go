@@ -199,13 +199,13 @@ func readComment(conn *gorm.DB, viewer, id int64) (*models.Comment, error) {
 	return &c, nil
 }
 
-// order is how the database keeps a sort of one level of comments: by a column and then by id.
+// order is how the database keeps a sort of one level of comments, or of all on a post: by a column and then by id.
 type order struct {
 	column    string
 	value     string // the placeholder for a ListKey's value in the column
 	later     string // the comparison for "further down the list"
 	direction string
-	// index is (post_id, parent_id, column, id). It has to be forced: for a page in the middle of a long list, the
+	// index is (post_id, parent_id, column, id), or (post_id, id). It has to be forced: for a page in the middle of a long list, the
 	// servers tend to read everything before the page.
 	index string
 }
@@ -216,24 +216,29 @@ func orderOf(sort models.CommentSort) order {
 		return order{"c.likes_count", "?", "<", " DESC", "idx_post_parent_likes"}
 	case models.CommentsNew:
 		return order{"c.created_at", "FROM_UNIXTIME(?)", "<", " DESC", "idx_post_parent_created"}
+	case models.CommentsFlatOld:
+		return order{"c.id", "?", ">", " ASC", "idx_post_id"}
+	case models.CommentsFlatNew:
+		return order{"c.id", "?", "<", " DESC", "idx_post_id"}
 	default:
 		return order{"c.created_at", "FROM_UNIXTIME(?)", ">", " ASC", "idx_post_parent_created"}
 	}
 }
 
-// CommentQuery selects the comments of a list: the top level of a post, or the replies to a comment.
+// CommentQuery selects the comments of a list: the top level of a post, the replies to a comment, or, if Sort is flat,
+// all comments on a post.
 type CommentQuery struct {
 	ViewerID int64 // 0 for the anonymous
-	PostID   int64 // of the top level; ignored with ParentID
+	PostID   int64 // ignored with ParentID
 	ParentID int64 // of the replies; 0 for the top level
 	Sort     models.CommentSort
 	After    *models.ListKey // nil for the first page
 	Limit    int
 }
 
-// ListComments lists one level of comments. A comment that is Hidden from the viewer stays in the list if it was ever
-// replied to, and the caller hides its content and author. Other hidden comments are passed over. If that or the size
-// of the content makes the page short, rest is the place where the list continues; it is nil at the end of the list.
+// ListComments lists comments, without the replies to them. A comment that is Hidden from the viewer stays in the list
+// if it was ever replied to, and the caller hides its content and author. Other hidden comments are passed over. If that
+// or the size of the content makes the page short, rest is the place where the list continues; it is nil at the end of the list.
 //
 // ListComments runs one query, a second one for an empty list, and further ones if it passes over many comments. It
 // returns CodeNotFound if the post or parent never existed or is deleted, except for a deleted parent with replies.

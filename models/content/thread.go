@@ -206,9 +206,13 @@ func (q *CommentQuery) branch() branch {
 			fromArgs: []any{models.StatusNormal}, where: db.Matching("o.id=?", q.ParentID), after: q.After,
 		}
 	}
+	level := " AND c.parent_id IS NULL"
+	if q.Sort.Flat() {
+		level = ""
+	}
 	return branch{
 		from: `posts p
-			JOIN %s ON c.post_id=p.id AND c.parent_id IS NULL`,
+			JOIN %s ON c.post_id=p.id` + level,
 		where: db.Matching("p.id=? AND p.status=?", q.PostID, models.StatusNormal), after: q.After,
 	}
 }

@@ -261,15 +261,22 @@ func plans() []planned {
 			}
 		}
 	}
-	for _, sort := range []models.CommentSort{models.CommentsOld, models.CommentsNew, models.CommentsTop} {
+	for _, sort := range []models.CommentSort{models.CommentsOld, models.CommentsNew, models.CommentsTop,
+		models.CommentsFlatOld, models.CommentsFlatNew} {
 		for where, after := range afters {
 			for name, q := range map[string]content.CommentQuery{
 				"of a post":    {PostID: 1},
 				"to a comment": {ParentID: 1},
 			} {
+				if sort.Flat() && q.PostID == 0 {
+					continue
+				}
 				q.ViewerID, q.Sort, q.After, q.Limit = 1, sort, after, 21
 				add(plan("ListComments", fmt.Sprintf("%s, %s, %s", name, sort, where), q))
 			}
+		}
+		if sort.Flat() {
+			continue
 		}
 		add(
 			plan(
