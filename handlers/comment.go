@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -67,6 +68,12 @@ func (m *commentItem) AppendTo(h *pages.Halves) error {
 	h.Text("}")
 	h.EndComment(m.row, longestCommentHalf)
 	return nil
+}
+
+// withCount adds the number of comments on the post.
+func (m *commentItem) withCount(n int64) {
+	m.head = append(m.head[:len(m.head)-1], `,"post_comments_count":`...)
+	m.head = append(strconv.AppendInt(m.head, n, 10), '}')
 }
 
 // firstReplies is how many replies a list includes for each comment.
@@ -403,10 +410,12 @@ func (s *Server) createComment(c *fiber.Ctx) error {
 	}
 	var text models.CommentText
 	var parentID *int64
-	if err := decode(c, fields{"content": &text.Content, "parent_id": &parentID}); err != nil {
+	var draft postedDraft
+	err = decode(c, fields{"content": &text.Content, "parent_id": &parentID, "draft": (*string)(&draft)})
+	if err != nil {
 		return err
 	}
-	return s.writeComment(c, postID, parentID, text)
+	return s.writeComment(c, postID, parentID, text, draft)
 }
 
 func (s *Server) createReply(c *fiber.Ctx) error {
@@ -415,18 +424,21 @@ func (s *Server) createReply(c *fiber.Ctx) error {
 		return err
 	}
 	var text models.CommentText
-	if err := decode(c, fields{"content": &text.Content}); err != nil {
+	var draft postedDraft
+	if err := decode(c, fields{"content": &text.Content, "draft": (*string)(&draft)}); err != nil {
 		return err
 	}
 	parent, err := s.content.CommentByID(c.UserContext(), viewerID(c), parentID)
 	if err != nil {
 		return err
 	}
-	return s.writeComment(c, parent.PostID, &parentID, text)
+	return s.writeComment(c, parent.PostID, &parentID, text, draft)
 }
 
-func (s *Server) writeComment(c *fiber.Ctx, postID int64, parentID *int64, text models.CommentText) error {
-	if err := text.Validate(); err != nil {
+func (s *Server) writeComment(
+	c *fiber.Ctx, postID int64, parentID *int64, text models.CommentText, draft postedDraft,
+) error {
+	if err := cmp.Or(text.Validate(), draft.validate()); err != nil {
 		return err
 	}
 	text.Mentions = s.markdown.Mentions(text.Content)
@@ -434,13 +446,25 @@ func (s *Server) writeComment(c *fiber.Ctx, postID int64, parentID *int64, text 
 	if err != nil {
 		return err
 	}
+	s.dropDraft(c, draft)
 	return s.replyCreatedComment(c, comment, pages.JustCreated)
 }
 
 func (s *Server) replyCreatedComment(c *fiber.Ctx, comment *models.Comment, from pages.Source) error {
-	if err := s.replyComment(c, http.StatusCreated, comment, from); err != nil {
+	count, err := s.content.CommentsCount(c.UserContext(), comment.PostID)
+	if err != nil {
 		return err
 	}
+	shown, err := s.commentItem(comment)
+	if err != nil {
+		return err
+	}
+	shown.withCount(count)
+	if err := s.replyItem(c, shown, from); err != nil {
+		return err
+	}
+	c.Set(fiber.HeaderETag, etag(comment.Version))
+	c.Status(http.StatusCreated)
 	c.Set(fiber.HeaderLocation, "/v1/comments/"+strconv.FormatInt(comment.ID, 10))
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"likewise/handlers/pages"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // draftJSON is a draft of a new post, or of a comment if it has a post_id.
@@ -43,6 +44,28 @@ func draftKey(c *fiber.Ctx) (string, error) {
 		return strings.Clone(key), nil
 	}
 	return "", models.Errorf(models.CodeNotFound, "There is no such draft.")
+}
+
+// postedDraft is the key of the draft of a text that is posted; "" for none.
+type postedDraft string
+
+// validate returns CodeInvalid if no draft can have the key.
+func (key postedDraft) validate() error {
+	if key == "" || models.ValidDraftKey(string(key)) {
+		return nil
+	}
+	return models.Invalid("draft", models.BadFormat(models.FormatDraft, "must be the key of a draft"))
+}
+
+// dropDraft deletes the draft of a text that was posted. If that fails, the draft stays, as if its client had not named
+// it.
+func (s *Server) dropDraft(c *fiber.Ctx, key postedDraft) {
+	if key == "" {
+		return
+	}
+	if err := s.reader.DeleteDraft(db.Aside(c.UserContext()), viewerID(c), string(key)); err != nil {
+		s.log.Warn("the draft of a posted text not deleted", "request_id", requestID(c), "error", err)
+	}
 }
 
 // listDrafts lists the viewer's drafts, the latest created first.

@@ -168,3 +168,38 @@ func TestDrafts_arePurged(t *testing.T) {
 	a.must(t, 200, ada, "GET", draftPath("new"), nil)
 	a.refused(t, 404, "not_found", ada, "GET", draftPath("old"), nil)
 }
+
+// A text that is posted takes its draft with it, and its answer has what a page shows besides the text.
+func TestDrafts_goWithTheTextThatIsPosted(t *testing.T) {
+	t.Parallel()
+	eachMode(t, func(t *testing.T, a *api) {
+		ada, bob := a.account(t), a.account(t)
+		p := a.newPost(t, ada)
+		save := func(as account, key string) {
+			a.must(t, 201, as, "PUT", "/v1/me/drafts/"+key, obj{"post_id": p.ID, "content": "Not yet."})
+		}
+		for _, key := range []string{"comment", "reply", "post", "kept"} {
+			save(bob, key)
+		}
+		save(ada, "comment")
+		type created struct {
+			ID       int64
+			Comments *int64 `json:"post_comments_count"`
+		}
+		comments := fmt.Sprintf("/v1/posts/%d/comments", p.ID)
+		a.refusedField(t, 422, "invalid", "draft", bob, "POST", comments, obj{"content": "Yes.", "draft": "a b"})
+		c := read[created](t, a.must(t, 201, bob, "POST", comments, obj{"content": "Yes.", "draft": "comment"}))
+		assert.EqualValues(t, 1, *c.Comments)
+		body := obj{"content": "And yes.", "draft": "reply"}
+		reply := fmt.Sprintf("/v1/comments/%d/replies", c.ID)
+		first := a.must(t, 201, bob, "POST", reply, body, header{"Idempotency-Key", "a-reply-that-is-sent-twice"})
+		assert.EqualValues(t, 2, *read[created](t, first).Comments)
+		again := a.must(t, 201, bob, "POST", reply, body, header{"Idempotency-Key", "a-reply-that-is-sent-twice"})
+		assert.Equal(t, read[created](t, first), read[created](t, again))
+		a.must(t, 201, bob, "POST", "/v1/posts", obj{"title": "T", "content": "C", "draft": "post"})
+		left := read[page[struct{ Key string }]](t, a.must(t, 200, bob, "GET", "/v1/me/drafts", nil)).Items
+		assert.Equal(t, []struct{ Key string }{{"kept"}}, left)
+		assert.Len(t, read[page[obj]](t, a.must(t, 200, ada, "GET", "/v1/me/drafts", nil)).Items, 1)
+		assert.Nil(t, read[created](t, a.must(t, 200, bob, "GET", fmt.Sprintf("/v1/comments/%d", c.ID), nil)).Comments)
+	})
+}

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -299,12 +300,16 @@ func (s *Server) readPosts(ctx context.Context, c *fiber.Ctx, l postList, viewer
 
 func (s *Server) createPost(c *fiber.Ctx) error {
 	var text models.PostText
-	err := decode(c, fields{"title": lineOf{&text.Title}, "content": &text.Content, "tags": (*[]string)(&text.Tags)})
+	var draft postedDraft
+	err := decode(c, fields{
+		"title": lineOf{&text.Title}, "content": &text.Content, "tags": (*[]string)(&text.Tags),
+		"draft": (*string)(&draft),
+	})
 	if err != nil {
 		return err
 	}
 	text.Tags = models.NormalTags(text.Tags)
-	if err := text.Validate(); err != nil {
+	if err := cmp.Or(text.Validate(), draft.validate()); err != nil {
 		return err
 	}
 	text.Mentions = s.markdown.Mentions(text.Content)
@@ -312,6 +317,7 @@ func (s *Server) createPost(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	s.dropDraft(c, draft)
 	return s.replyCreatedPost(c, post, pages.JustCreated)
 }
 

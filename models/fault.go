@@ -52,6 +52,7 @@ type Format string
 
 // The formats.
 const (
+	FormatDraft    Format = "draft_key"
 	FormatEmail    Format = "email"
 	FormatID       Format = "id"
 	FormatIDs      Format = "ids" // separated by commas

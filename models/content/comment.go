@@ -277,6 +277,18 @@ func (s *Store) commentListOpen(ctx context.Context, q CommentQuery) error {
 	return nil
 }
 
+// CommentsCount returns the number of comments on a post that are not deleted; 0 if there is no such post.
+func (s *Store) CommentsCount(ctx context.Context, postID int64) (n int64, err error) {
+	const query = `
+		SELECT comments_count
+		FROM posts FORCE INDEX (PRIMARY)
+		WHERE id=?`
+	if err := s.Read(ctx).Raw(query, postID).Scan(&n).Error; err != nil {
+		return 0, fmt.Errorf("read the number of comments on post %d: %w", postID, err)
+	}
+	return n, nil
+}
+
 // LatestComments lists the latest comments on a post, at any depth, as the anonymous see them: at most limit, and none
 // beyond PageBytes of content. Deleted comments are left out.
 func (s *Store) LatestComments(ctx context.Context, postID int64, limit int) ([]models.Comment, error) {
