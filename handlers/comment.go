@@ -81,16 +81,15 @@ const firstReplies = 3
 
 func commentTarget(id int64) models.Target { return models.Target{Kind: models.KindComment, ID: id} }
 
-// commentTree returns comments with the replies that were read with them, in this order: as many as fit in a page, and
-// at least one. It proceeds level by level and cuts a level where its room is used up. A level above others may use
+// commentTree returns comments with the replies that were read with them, in this order: as many as fit in room bytes,
+// and at least one. It proceeds level by level and cuts a level where its room is used up. A level above others may use
 // half of the remaining room.
-func (s *Server) commentTree(comments []models.Comment, sort models.CommentSort) ([]*commentItem, error) {
+func (s *Server) commentTree(comments []models.Comment, sort models.CommentSort, room int) ([]*commentItem, error) {
 	type parent struct {
 		comment *models.Comment
 		item    *commentItem
 	}
 	top := &commentItem{}
-	room := db.PageBytes - pages.Overhead
 	for level := []parent{{&models.Comment{Replies: comments}, top}}; len(level) > 0; {
 		share := room
 		if slices.ContainsFunc(level, func(p parent) bool { return hasReplies(p.comment.Replies) }) {
@@ -348,27 +347,40 @@ type commentList struct {
 	// read returns comments with the replies that are shown with them. rest is where the list continues; nil at its
 	// end.
 	read func(ctx context.Context, viewer int64) (comments []models.Comment, rest *models.ListKey, err error)
+	// post returns the post that the page has as a member; nil for none.
+	post func(ctx context.Context, viewer int64) (*models.Post, error)
+	// members are further members of the answer to this request.
+	members []pages.Member
 }
 
 // replyCommentList answers with a page of comments. If share is set, requests share it under a name, which must differ
 // from those of all other reads.
 func (s *Server) replyCommentList(c *fiber.Ctx, l commentList, shared string, share bool) error {
-	return s.replyShared(c, shared, share, func(ctx context.Context, viewer int64) (*pages.Halves, error) {
+	read := func(ctx context.Context, viewer int64) (*pages.Halves, error) {
 		comments, rest, err := l.read(ctx, viewer)
 		if err != nil {
 			return nil, err
 		}
 		p := pages.Page[models.Comment]{Name: l.name, Rows: comments, Limit: l.limit, Rest: rest}
+		room := db.PageBytes - pages.Overhead
+		if l.post != nil {
+			post, err := s.encodedPost(ctx, viewer, l.post)
+			if err != nil {
+				return nil, err
+			}
+			p.More, room = append(p.More, pages.Member{Name: includePost, Value: post}), room-post.Size()
+		}
 		if p.Limit == 0 {
 			p.Limit = len(comments)
 		}
 		p.Key = func(m *models.Comment) models.ListKey { return m.Key(l.sort) }
 		//nolint:contextcheck // rendering needs no deadline: its cost is bounded
 		show := func(comments []models.Comment) ([]*commentItem, error) {
-			return s.commentTree(comments, l.replies)
+			return s.commentTree(comments, l.replies, room)
 		}
 		return pages.Encode(s.cursors, budget(ctx, c), p, pages.Together(show))
-	})
+	}
+	return s.replyShared(c, shared, share, read, l.members...)
 }
 
 // findComments searches comments.

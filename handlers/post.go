@@ -86,6 +86,22 @@ func (s *Server) wholePost(p *models.Post) (postItem, error) {
 	return postItem{postJSON{s.postHead(p), p.Content, html}, p}, err
 }
 
+// encodedPost returns the first half of a post that read returns, with its text.
+func (s *Server) encodedPost(
+	ctx context.Context, viewer int64, read func(ctx context.Context, viewer int64) (*models.Post, error),
+) (*pages.Halves, error) {
+	post, err := read(ctx, viewer)
+	if err != nil {
+		return nil, err
+	}
+	whole, err := s.wholePost(post) //nolint:contextcheck // as in replyCommentList
+	if err != nil {
+		return nil, err
+	}
+	h := &pages.Halves{}
+	return h, whole.AppendTo(h)
+}
+
 func (s *Server) postHead(p *models.Post) postHead {
 	return postHead{
 		ID: p.ID, Author: s.author(p.Author), Title: p.Title, Tags: p.Tags, CommentsCount: p.CommentsCount,

@@ -47,10 +47,10 @@ func replyEncoded(c *fiber.Ctx, body []byte) error {
 	return nil
 }
 
-// replyHalves answers with h and the halves of the viewer.
-func (s *Server) replyHalves(c *fiber.Ctx, h *pages.Halves) error {
+// replyHalves answers with h and the halves of the viewer, and with further members.
+func (s *Server) replyHalves(c *fiber.Ctx, h *pages.Halves, members ...pages.Member) error {
 	s.charge(c, h.Examined)
-	body, err := s.join(c, h)
+	body, err := s.join(c, h, members...)
 	if err != nil {
 		return err
 	}
@@ -67,9 +67,11 @@ func (s *Server) replyItem(c *fiber.Ctx, v pages.Item, rows pages.Source) error 
 }
 
 // replyShared answers with a page. If share is set, requests share its first halves as the anonymous see them, under a
-// name, which must differ from those of all other reads. Read returns the page as the viewer sees it.
+// name, which must differ from those of all other reads. Read returns the page as the viewer sees it. Members are the
+// viewer's, or change without an edition, so an answer with any is made for each request.
 func (s *Server) replyShared(
 	c *fiber.Ctx, name string, share bool, read func(ctx context.Context, viewer int64) (*pages.Halves, error),
+	members ...pages.Member,
 ) error {
 	edition, share, err := s.sharing(c, share)
 	if err != nil {
@@ -80,7 +82,7 @@ func (s *Server) replyShared(
 		if err != nil {
 			return err
 		}
-		return s.replyHalves(c, h)
+		return s.replyHalves(c, h, members...)
 	}
 	h, err := readShared(c, s, name, func(ctx context.Context) (*pages.Halves, error) {
 		h, err := read(ctx, 0)
@@ -93,8 +95,8 @@ func (s *Server) replyShared(
 	if err != nil {
 		return err
 	}
-	if viewerID(c) != 0 || hasPlace(c) {
-		return s.replyHalves(c, h)
+	if viewerID(c) != 0 || hasPlace(c) || len(members) > 0 {
+		return s.replyHalves(c, h, members...)
 	}
 	s.charge(c, h.Examined)
 	answer, err := s.shared.Answer(c.UserContext(), edition, name, func() ([]byte, error) { return s.join(c, h) })

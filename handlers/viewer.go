@@ -46,16 +46,16 @@ func sizeOf(v any) int {
 	return len(encoded)
 }
 
-// join returns the answer with the halves of the viewer.
-func (s *Server) join(c *fiber.Ctx, h *pages.Halves) ([]byte, error) {
-	if len(h.Gaps) == 0 {
+// join returns the answer with the halves of the viewer, and with further members.
+func (s *Server) join(c *fiber.Ctx, h *pages.Halves, members ...pages.Member) ([]byte, error) {
+	if len(h.Gaps) == 0 && len(members) == 0 {
 		return bytes.Clone(h.Body), nil // without unused capacity
 	}
 	own, err := s.viewersOf(c, h)
 	if err != nil {
 		return nil, err
 	}
-	return h.Join(budget(c.UserContext(), c), own.half)
+	return h.Join(budget(c.UserContext(), c), own.half, members...)
 }
 
 // viewers is what the viewer has done with the posts and comments of an answer, and may do with them.

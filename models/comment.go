@@ -77,8 +77,9 @@ type ThreadQuery struct {
 	PostID   int64
 	Sort     CommentSort // of every level
 	After    *ListKey    // of the top level; nil for its beginning
-	Depth    int         // levels at most, from 1
-	Limit    int         // comments at most, from 1
+	Around   int64       // the comment whose ancestors and replies to read; 0 for the whole thread
+	Depth    int         // levels at most, from 1; with Around, of replies to that comment
+	Limit    int         // comments at most, from 1; with Around, beyond that comment and its ancestors
 }
 
 // RepliesRest returns the place where the list of replies to c, sorted by sort, continues after those that were read.

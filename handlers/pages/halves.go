@@ -79,6 +79,17 @@ func (h *Halves) EndComment(m *models.Comment, longest int) {
 // Size returns the size of the longest answer, in bytes.
 func (h *Halves) Size() int { return len(h.Body) + h.missing }
 
+// AppendTo appends an answer that was encoded by itself as a value of another.
+func (h *Halves) AppendTo(to *Halves) error {
+	for _, g := range h.Gaps {
+		g.at += len(to.Body)
+		to.Gaps = append(to.Gaps, g)
+	}
+	to.Body = append(to.Body, h.Body...)
+	to.missing += h.missing
+	return nil
+}
+
 // Items is a JSON array.
 type Items []Item
 
@@ -121,13 +132,23 @@ func (o Containing) AppendTo(h *Halves) error {
 const LongestLikes = len(`,"likes_count":9223372036854775807`)
 
 // Join returns the answer with the half of the viewer in each gap: likes_count, and the members of an object of
-// comparable type. Few of these differ within a page, so equal ones are encoded once. Join calls spend with the number
-// of bytes before it allocates them.
-func (h *Halves) Join(spend func(n int) error, half func(i int, g Gap) (likes int64, others any)) ([]byte, error) {
-	if err := spend(h.Size()); err != nil {
+// comparable type. Few of these differ within a page, so equal ones are encoded once. Own are the members that the
+// answer, an object, has last. Join calls spend with the number of bytes before it allocates them.
+func (h *Halves) Join(
+	spend func(n int) error, half func(i int, g Gap) (likes int64, others any), own ...Member,
+) ([]byte, error) {
+	var last JSON
+	for _, m := range own {
+		last.Text(`,"` + m.Name + `":`)
+		if err := last.Encode(m.Value); err != nil {
+			return nil, err
+		}
+	}
+	size := h.Size() + len(last.Body)
+	if err := spend(size); err != nil {
 		return nil, err
 	}
-	out := JSON{Body: make([]byte, 0, h.Size())}
+	out := JSON{Body: make([]byte, 0, size)}
 	encoded := map[any][]byte{}
 	from := 0
 	for i, g := range h.Gaps {
@@ -147,5 +168,10 @@ func (h *Halves) Join(spend func(n int) error, half func(i int, g Gap) (likes in
 		out.Body[begin] = ',' // in place of the brace
 		encoded[others] = out.Body[begin:len(out.Body):len(out.Body)]
 	}
-	return append(out.Body, h.Body[from:]...), nil
+	if len(own) == 0 {
+		return append(out.Body, h.Body[from:]...), nil
+	}
+	out.Body = append(out.Body, h.Body[from:len(h.Body)-1]...)
+	out.Body = append(out.Body, last.Body...)
+	return append(out.Body, '}'), nil
 }

@@ -34,53 +34,125 @@ func (s *Store) FirstReplies(ctx context.Context, viewer int64, comments []model
 // parent has the same share; if there is not enough for all, only the first parents have one. Content is shared in the
 // same way: a level ends when it has used its half of PageBytes. So there is a first comment if the post has any,
 // unless too many are passed over. If the post is deleted or never existed, Thread returns CodeNotFound.
+//
+// With Around, the top level has the topmost ancestor of that comment alone, and each ancestor the next one, down to
+// the comment. Below it is what Thread reads of a post. Where the lists of the path continue after it takes one query
+// more. If the content of the path exceeds PageBytes, it ends early. Thread returns CodeNotFound if the comment is
+// deleted, belongs to another post or never existed.
 func (s *Store) Thread(
 	ctx context.Context, q models.ThreadQuery,
 ) (top []models.Comment, rest *models.ListKey, err error) {
-	left := branchBounds{q.Limit, db.PageBytes, db.MaxPassed}
-	share := func(level int) branchBounds {
-		if level == q.Depth {
-			return left
-		}
-		return branchBounds{(left.comments + 1) / 2, (left.bytes + 1) / 2, left.passed / 2}
+	r := threadReader{s, q, branchBounds{q.Limit, db.PageBytes, db.MaxPassed}}
+	begin, next := r.top, 2
+	if q.Around != 0 {
+		begin, next = r.path, 1
 	}
-	take := func(c *models.Comment) {
-		left.comments--
-		left.bytes -= len(c.Content)
+	root, level, err := begin(ctx)
+	for n := next; err == nil && n <= q.Depth && len(level) > 0 && r.left.comments > 0; n++ {
+		level, err = r.below(ctx, level, n)
 	}
-	bounds := share(1)
-	topLevel := CommentQuery{ViewerID: q.ViewerID, PostID: q.PostID, Sort: q.Sort, After: q.After}
-	root, err := s.readRoot(ctx, topLevel, bounds)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the thread of post %d: %w", q.PostID, err)
 	}
-	left.passed -= bounds.passed
-	var level []*models.Comment
-	for i := range root.Replies {
-		level = append(level, &root.Replies[i])
-		take(level[i])
-	}
-	for n := 2; n <= q.Depth && left.comments > 0; n++ {
-		parents := slices.DeleteFunc(level, func(c *models.Comment) bool { return !c.More })
-		if len(parents) == 0 {
-			break
-		}
-		bounds := share(n)
-		parents = parents[:min(len(parents), bounds.comments)]
-		bounds.comments /= len(parents)
-		if err := s.attachReplies(ctx, q.ViewerID, q.Sort, parents, bounds); err != nil {
-			return nil, nil, fmt.Errorf("read level %d of the thread of post %d: %w", n, q.PostID, err)
-		}
-		left.passed -= bounds.passed
-		level = nil
-		for _, p := range parents {
-			for i := range p.Replies {
-				level = append(level, &p.Replies[i])
-				take(&p.Replies[i])
-			}
-		}
-	}
 	return root.Replies, root.RepliesRest(q.Sort), nil
+}
+
+// threadReader reads a thread.
+type threadReader struct {
+	*Store
+
+	q    models.ThreadQuery
+	left branchBounds
+}
+
+// share returns what a level may have of what is left.
+func (r *threadReader) share(level int) branchBounds {
+	if level == r.q.Depth {
+		return r.left
+	}
+	return branchBounds{(r.left.comments + 1) / 2, (r.left.bytes + 1) / 2, r.left.passed / 2}
+}
+
+// take subtracts the replies to c from what is left, and returns them.
+func (r *threadReader) take(c *models.Comment) []*models.Comment {
+	taken := make([]*models.Comment, len(c.Replies))
+	for i := range c.Replies {
+		taken[i] = &c.Replies[i]
+		r.left.comments--
+		r.left.bytes -= len(taken[i].Content)
+	}
+	return taken
+}
+
+// top reads the top level, as the replies of root.
+func (r *threadReader) top(ctx context.Context) (root *models.Comment, level []*models.Comment, err error) {
+	bounds := r.share(1)
+	q := CommentQuery{ViewerID: r.q.ViewerID, PostID: r.q.PostID, Sort: r.q.Sort, After: r.q.After}
+	if root, err = r.readRoot(ctx, q, bounds); err != nil {
+		return nil, nil, err
+	}
+	r.left.passed -= bounds.passed
+	return root, r.take(root), nil
+}
+
+// below reads the level n, the replies to those of parents that have any.
+func (r *threadReader) below(ctx context.Context, parents []*models.Comment, n int) ([]*models.Comment, error) {
+	parents = slices.DeleteFunc(parents, func(c *models.Comment) bool { return !c.More })
+	if len(parents) == 0 {
+		return nil, nil
+	}
+	bounds := r.share(n)
+	parents = parents[:min(len(parents), bounds.comments)]
+	bounds.comments /= len(parents)
+	if err := r.attachReplies(ctx, r.q.ViewerID, r.q.Sort, parents, bounds); err != nil {
+		return nil, fmt.Errorf("level %d: %w", n, err)
+	}
+	r.left.passed -= bounds.passed
+	var level []*models.Comment
+	for _, p := range parents {
+		level = append(level, r.take(p)...)
+	}
+	return level, nil
+}
+
+// path reads the ancestors of the comment Around and the comment, each as the only reply of the one above, and the
+// topmost as that of root. It returns the comment as a level; none if its path ends early.
+func (r *threadReader) path(ctx context.Context) (root *models.Comment, level []*models.Comment, err error) {
+	path, err := r.pathTo(ctx, pathQuery{viewer: r.q.ViewerID, id: r.q.Around, postID: r.q.PostID, self: true,
+		limit: models.MaxDepth})
+	if err != nil {
+		return nil, nil, err
+	}
+	topLevel := CommentQuery{PostID: r.q.PostID}
+	branches := make([]branch, len(path))
+	for i := range path {
+		if i == 0 {
+			branches[i] = topLevel.branch()
+		} else {
+			branches[i] = repliesTo(&path[i-1])
+		}
+		key := path[i].Key(r.q.Sort)
+		branches[i].after = &key
+		r.left.bytes -= len(path[i].Content)
+	}
+	// No comment more of each branch, and no content: only whether there is one.
+	bounds := branchBounds{passed: r.left.passed / 2}
+	after, err := r.readBranches(ctx, r.q.ViewerID, r.q.Sort, branches, bounds)
+	if err != nil {
+		return nil, nil, err
+	}
+	r.left.passed -= bounds.passed
+	root = &models.Comment{}
+	last := root
+	for i := range path {
+		last.Replies = path[i : i+1 : i+1]
+		attachReplies(last, after[i], 0)
+		last = &path[i]
+	}
+	if last.ID != r.q.Around {
+		return root, nil, nil
+	}
+	return root, []*models.Comment{last}, nil
 }
 
 // readRoot reads a part of the list that q selects, as the replies of a comment. The limit is in bounds.
@@ -111,7 +183,7 @@ func (s *Store) attachReplies(ctx context.Context, viewer int64, sort models.Com
 	if !ok {
 		branches := make([]branch, len(parents))
 		for i, p := range parents {
-			branches[i] = branch{from: "%s", where: db.Matching("c.post_id=? AND c.parent_id=?", p.PostID, p.ID)}
+			branches[i] = repliesTo(p)
 		}
 		if pages, err = s.readBranches(ctx, viewer, sort, branches, bounds); err != nil {
 			return err
@@ -215,6 +287,11 @@ func (q *CommentQuery) branch() branch {
 			JOIN %s ON c.post_id=p.id` + level,
 		where: db.Matching("p.id=? AND p.status=?", q.PostID, models.StatusNormal), after: q.After,
 	}
+}
+
+// repliesTo returns the list of replies to a comment.
+func repliesTo(p *models.Comment) branch {
+	return branch{from: "%s", where: db.Matching("c.post_id=? AND c.parent_id=?", p.PostID, p.ID)}
 }
 
 // foundComment is an entry of a branch. It has no text if the comment did not fit or is not shown.
@@ -355,17 +432,40 @@ func (s *Store) shownQuery(ctx context.Context, o order, inner string, room int,
 // with the id after (0 for the first page). A comment of the top level has none. Ancestors runs two queries. It returns
 // CodeNotFound as CommentByID does.
 func (s *Store) Ancestors(ctx context.Context, viewer, id, after int64, limit int) ([]models.Comment, error) {
-	var open int
+	return s.pathTo(ctx, pathQuery{viewer: viewer, id: id, after: after, limit: limit})
+}
+
+// pathQuery selects comments of the path from the top level down to a comment.
+type pathQuery struct {
+	viewer int64
+	id     int64 // of the comment
+	postID int64 // of its post; 0 for any
+	self   bool  // the path includes the comment, as one that the viewer has asked for
+	after  int64 // the ancestor after which it begins; 0 for the top level
+	limit  int
+}
+
+// pathTo reads a path as Ancestors does.
+func (s *Store) pathTo(ctx context.Context, q pathQuery) ([]models.Comment, error) {
+	var postID int64
 	err := s.Read(ctx).Raw(`
-		SELECT COUNT(*)
+		SELECT c.post_id
 		FROM comments c
 		JOIN posts p ON p.id=c.post_id AND p.status=?
-		WHERE c.id=? AND c.status=?`, models.StatusNormal, id, models.StatusNormal).Scan(&open).Error
+		WHERE c.id=? AND c.status=?`, models.StatusNormal, q.id, models.StatusNormal).Scan(&postID).Error
 	if err != nil {
-		return nil, fmt.Errorf("read comment %d: %w", id, err)
+		return nil, fmt.Errorf("read comment %d: %w", q.id, err)
 	}
-	if open == 0 {
+	if postID == 0 || q.postID != 0 && q.postID != postID {
 		return nil, models.NotFound(models.KindComment)
+	}
+	least := 1
+	if q.self {
+		least = 0
+	}
+	size := func(c *models.Comment) int {
+		c.Blocked = c.Blocked && c.ID != q.id // who asks for it wants to read it
+		return db.CommentSize(c)
 	}
 	// Ordered by the steps up, so that a wrong depth does not change the result.
 	path, _, err := db.ScanPage(s.Read(ctx).Raw(`
@@ -378,11 +478,11 @@ func (s *Store) Ancestors(ctx context.Context, viewer, id, after int64, limit in
 		FROM up
 		JOIN comments c ON c.id=up.id
 		JOIN users u ON u.id=c.user_id
-		WHERE up.step>0 AND (?=0 OR up.step<(SELECT last.step FROM up last WHERE last.id=?))
+		WHERE up.step>=? AND (?=0 OR up.step<(SELECT last.step FROM up last WHERE last.id=?))
 		ORDER BY up.step DESC
-		LIMIT ?`, id, viewer, after, after, limit), db.PageBytes, db.CommentSize)
+		LIMIT ?`, q.id, q.viewer, least, q.after, q.after, q.limit), db.PageBytes, size)
 	if err != nil {
-		return nil, fmt.Errorf("read ancestors of comment %d: %w", id, err)
+		return nil, fmt.Errorf("read ancestors of comment %d: %w", q.id, err)
 	}
 	return path, nil
 }

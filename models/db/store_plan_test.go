@@ -284,6 +284,13 @@ func plans() []planned {
 				string(sort),
 				models.ThreadQuery{ViewerID: 1, PostID: 1, Sort: sort, Depth: 3, Limit: 100},
 			).sorting(),
+			plan(
+				"Thread",
+				"around a comment, "+string(sort),
+				models.ThreadQuery{
+					ViewerID: 1, PostID: 1, Sort: sort, Around: largeShare - 1, Depth: 3, Limit: 100,
+				},
+			).sorting(),
 		)
 	}
 	for _, before := range []int64{0, largePosts / 2} {
