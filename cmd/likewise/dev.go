@@ -41,6 +41,7 @@ type devCmd struct {
 	accountFlags
 	Data   string `env:"LIKEWISE_DATA" default:".data" type:"path" help:"Folder of the servers' data."`
 	Listen string `env:"LIKEWISE_LISTEN" default:"127.0.0.1:8080" help:"Address of the API."`
+	Web    string `env:"LIKEWISE_WEB_LISTEN" default:"127.0.0.1:8083" help:"Address of the pages."`
 	// Port 0 is any free one.
 	AdminListen string `env:"LIKEWISE_ADMIN_LISTEN" default:"127.0.0.1:0" help:"${admin_dev_help}"`
 	// The only client is the developer, whose scripts may be fast.
@@ -54,7 +55,8 @@ func (d *devCmd) Validate() error {
 }
 
 func (d *devCmd) door() doorFlags {
-	return doorFlags{Limits: d.Limits, accountFlags: d.accountFlags}
+	// The pages name their visitors.
+	return doorFlags{Limits: d.Limits, TrustedProxies: []string{"127.0.0.1", "::1"}, accountFlags: d.accountFlags}
 }
 
 // Run runs the servers and every role until ctx ends.
@@ -64,6 +66,11 @@ func (d *devCmd) Run(ctx context.Context, out output) error {
 		return err
 	}
 	defer listener.Close()
+	pages, err := network.ListenTCP(ctx, d.Web)
+	if err != nil {
+		return err
+	}
+	defer pages.Close()
 	admin, err := listenAdmin(d.AdminListen)
 	if err != nil {
 		return err
@@ -73,7 +80,7 @@ func (d *devCmd) Run(ctx context.Context, out output) error {
 	if err != nil {
 		return err
 	}
-	err = d.serve(ctx, out, all, listener, admin)
+	err = d.serve(ctx, out, all, doors{listener, pages, admin})
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 	defer cancel()
 	if err = errors.Join(err, all.Stop(stopping)); err == nil {
@@ -82,7 +89,10 @@ func (d *devCmd) Run(ctx context.Context, out output) error {
 	return err
 }
 
-func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listener, admin net.Listener) error {
+// doors are the listeners of the roles.
+type doors struct{ api, web, admin net.Listener }
+
+func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen doors) error {
 	dsn, err := all.MySQL.Migrate(ctx, "likewise")
 	if err != nil {
 		return err
@@ -98,7 +108,7 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 	defer c.close()
 	c.export(roleAPI, roleWorker, roleCron)
 	c.pingKafka(kafka)
-	env, err := d.writeEnv(dsn, admin, all)
+	env, err := d.writeEnv(dsn, listen, all)
 	if err != nil {
 		return err
 	}
@@ -131,16 +141,26 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 	}
 	config := handlers.Config{Local: true, PrivateWebhooks: true, Images: objects}
 	if d.openFrontEnd(&config); d.PublicURL == "" {
-		config.PublicURL = "http://" + listener.Addr().String()
+		config.PublicURL = local(listen.web)
 	}
+	front := webCmd{API: "http://" + listen.api.Addr().String(), PublicURL: config.PublicURL}
+	forum, err := front.open(out.log)
+	if err != nil {
+		return err
+	}
+	roles.Go(func() { //nolint:contextcheck // it ends after the API
+		if err := forum.Serve(background, listen.web, 0); err != nil {
+			out.log.ErrorContext(background, "web failed", "error", err)
+		}
+	})
 	if err := d.door().open(&config, gateAt(all.Redis.URL(), tlsFlags{}), c.registry); err != nil {
 		return err
 	}
 	defer closeLimiter(c.log, config.Limiter)
 	c.local = true
-	return c.withAdmin(ctx, admin, func() error {
-		d.greet(out, listener, admin, env, login)
-		return c.serveAPI(ctx, listener, config, 0)
+	return c.withAdmin(ctx, listen.admin, func() error {
+		d.greet(out, config.PublicURL, listen, env, login)
+		return c.serveAPI(ctx, listen.api, config, 0)
 	})
 }
 
@@ -176,13 +196,14 @@ func quote(s string) string {
 }
 
 // writeEnv writes the settings of the running servers for a shell, readable by the owner alone.
-func (d *devCmd) writeEnv(dsn string, admin net.Listener, all *servers.All) (path string, err error) {
+func (d *devCmd) writeEnv(dsn string, listen doors, all *servers.All) (path string, err error) {
 	path = filepath.Join(d.Data, "dev.env")
 	text := "# Settings of the running development servers: set -a; . " + quote(path) + "; set +a\n" +
 		"LIKEWISE_MYSQL_DSN=" + quote(dsn) + "\n" +
 		"LIKEWISE_REDIS=" + quote(all.Redis.URL()) + "\n" +
 		"LIKEWISE_KAFKA=" + quote(strings.Join(all.Kafka.Brokers(), ",")) + "\n" +
-		"LIKEWISE_ADMIN_URL=" + quote("http://"+admin.Addr().String()) + "\n"
+		"LIKEWISE_API=" + quote("http://"+listen.api.Addr().String()) + "\n" +
+		"LIKEWISE_ADMIN_URL=" + quote("http://"+listen.admin.Addr().String()) + "\n"
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return "", fmt.Errorf("write settings: %w", err)
 	}
@@ -245,8 +266,8 @@ func (c *core) firstAdmin(ctx context.Context, file string) (password string, er
 }
 
 // greet prints the addresses and paths.
-func (d *devCmd) greet(out output, listener, adminListener net.Listener, env string, l login) {
-	url, adminURL := "http://"+listener.Addr().String(), "http://"+adminListener.Addr().String()
+func (d *devCmd) greet(out output, forum string, listen doors, env string, l login) {
+	url, adminURL := "http://"+listen.api.Addr().String(), "http://"+listen.admin.Addr().String()
 	program := "likewise"
 	if self, err := os.Executable(); err == nil {
 		program = shortPath(filepath.Join(filepath.Dir(self), "likewise"))
@@ -256,15 +277,16 @@ func (d *devCmd) greet(out output, listener, adminListener net.Listener, env str
 		account = "password " + l.password + " (also in " + shortPath(l.file) + ")"
 	}
 	fmt.Fprintf(out.stdout, `
-Likewise runs. Open %[1]s/docs in a browser.
+Likewise runs. Open %[6]s in a browser.
 
+  forum      %[6]s
   docs       %[1]s/docs
   API        %[1]s/v1/posts
   readiness  %[2]s/readyz
   metrics    %[2]s/metrics
   data       %[3]s
   login      %[4]s, %[5]s
-`, url, adminURL, shortPath(d.Data), adminName, account)
+`, url, adminURL, shortPath(d.Data), adminName, account, forum)
 	if len(l.names) > 0 {
 		fmt.Fprintf(out.stdout, "  people     %s: the same password\n", strings.Join(l.names, ", "))
 	}

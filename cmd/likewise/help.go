@@ -75,6 +75,7 @@ const (
 var setBy = map[string]string{ //nolint:gosec // no value is a password
 	"access-log":            "sites whose proxy logs requests",
 	"admin-listen":          "sites whose Prometheus runs on another machine",
+	"api":                   byEverySite + " with these pages",
 	"allow-newer-schema":    "operators, around an upgrade",
 	"allow-weak-passwords":  "sites whose network nobody else can reach",
 	"avatar-hosts":          "sites that show avatars of other hosts",
@@ -106,7 +107,7 @@ var setBy = map[string]string{ //nolint:gosec // no value is a password
 	"no-color":              "people in a terminal",
 	"outbox-limit":          "sites by the memory of their Redis",
 	"password-stdin":        byScripts,
-	"public-url":            "sites with feeds or a sitemap",
+	"public-url":            "sites with pages, feeds or a sitemap",
 	"reason":                byOperators,
 	"redis":                 byGatedSites,
 	"redis-ca":              byTLS,
@@ -159,6 +160,11 @@ const (
 )
 
 var helpTexts = map[string]string{
+	"web_api_help": "URL of the API, such as http://127.0.0.1:8080. The API must trust this process: name its address in " +
+		"the API's --trusted-proxies, because limits are by the visitor's address.",
+	"web_public_url_help": "URL of the pages as browsers see it. Under https, cookies are sent over TLS alone.",
+	"web_proxies_help": "Address or network of a proxy before the pages, several with commas. Their X-Forwarded-For names " +
+		"the visitor.",
 	"dsn":    mysqlForm,
 	"redis":  redisForm,
 	"origin": "https://forum.example",

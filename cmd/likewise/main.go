@@ -30,6 +30,7 @@ type cli struct {
 	Version versionFlag `help:"Print the version."`
 
 	API         apiCmd         `cmd:"" name:"api" help:"Serve the JSON API."`
+	Web         webCmd         `cmd:"" help:"Serve the pages of the forum, on the API alone."`
 	Worker      workerCmd      `cmd:"" help:"Move likes and claims from Redis through Kafka to MySQL."`
 	Cron        cronCmd        `cmd:"" help:"Run the background jobs on schedule, or one of them once."`
 	Migrate     migrateCmd     `cmd:"" help:"Create or update the schema."`

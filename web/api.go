@@ -1,0 +1,194 @@
+package web
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// Bounds on one request to the API.
+const (
+	apiTimeout  = 12 * time.Second // more than the API's own, so that its answer arrives
+	maxAPIBytes = 8 << 20          // a page of the API has at most 1 MiB of JSON, and its rendered HTML beside it
+)
+
+// problem is an error of the API (RFC 9457), or of the way to it.
+type problem struct {
+	Status     int          `json:"status"`
+	Code       string       `json:"code"`
+	Detail     string       `json:"detail"`
+	RequestID  string       `json:"request_id"`
+	Errors     []fieldError `json:"errors"`
+	Version    *int64       `json:"version"`
+	Ban        *ban         `json:"ban"`
+	RetryAfter int          `json:"-"` // seconds; 0 if the answer does not say
+}
+
+type fieldError struct {
+	Field   string `json:"field"`
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+type ban struct {
+	Until  *time.Time `json:"until"`
+	Reason string     `json:"reason"`
+}
+
+func (p *problem) Error() string { return fmt.Sprintf("%d %s: %s", p.Status, p.Code, p.Detail) }
+
+// Of returns the messages about a field.
+func (p *problem) Of(field string) []string {
+	if p == nil {
+		return nil
+	}
+	var list []string
+	for _, e := range p.Errors {
+		if e.Field == field {
+			list = append(list, e.Message)
+		}
+	}
+	return list
+}
+
+// has reports whether a field has an error with the code.
+func (p *problem) has(code string) bool {
+	for _, e := range p.Errors {
+		if e.Code == code {
+			return true
+		}
+	}
+	return false
+}
+
+// uncertain reports whether the request may have been carried out all the same.
+func (p *problem) uncertain() bool { return p.Status >= http.StatusInternalServerError }
+
+// problemOf returns err as a problem.
+func problemOf(err error) *problem {
+	var p *problem
+	if errors.As(err, &p) {
+		return p
+	}
+	return &problem{Status: http.StatusInternalServerError, Code: "internal", Detail: "Something went wrong."}
+}
+
+// call is a request to the API.
+type call struct {
+	method, path string // path includes the query
+	token        string // "" for the anonymous
+	header       http.Header
+	body         any // encoded as JSON; nil for none
+}
+
+// answer is an answer of the API without an error.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// client sends requests to the API.
+type client struct {
+	base *url.URL
+	http *http.Client
+}
+
+// do sends a request. The context ends it, as does apiTimeout. An answer from 400 on is a *problem.
+func (c *client) do(ctx context.Context, r call) (*answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	var body io.Reader
+	if r.body != nil {
+		encoded, err := json.Marshal(r.body)
+		if err != nil {
+			return nil, fmt.Errorf("encode a request: %w", err)
+		}
+		body = bytes.NewReader(encoded)
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, c.base.String()+r.path, body)
+	if err != nil {
+		return nil, fmt.Errorf("make a request: %w", err)
+	}
+	for name, values := range r.header {
+		req.Header[name] = values
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if r.token != "" {
+		req.Header.Set("Authorization", "Bearer "+r.token)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	defer resp.Body.Close()
+	read, err := io.ReadAll(io.LimitReader(resp.Body, maxAPIBytes+1))
+	switch {
+	case err != nil:
+		return nil, unreachable(err)
+	case len(read) > maxAPIBytes:
+		return nil, unreachable(errors.New("the answer is too long"))
+	case resp.StatusCode >= http.StatusBadRequest:
+		return nil, asProblem(resp, read)
+	}
+	return &answer{resp.StatusCode, resp.Header, read}, nil
+}
+
+// errUnreachable is the cause of a problem that is not an answer of the API.
+type errUnreachable struct {
+	problem
+
+	cause error
+}
+
+func (e *errUnreachable) Unwrap() []error { return []error{&e.problem, e.cause} }
+
+func unreachable(cause error) error {
+	return &errUnreachable{problem{
+		Status: http.StatusServiceUnavailable, Code: "unavailable", Detail: "The forum does not answer.", RetryAfter: 1,
+	}, cause}
+}
+
+func asProblem(resp *http.Response, body []byte) error {
+	p := &problem{Status: resp.StatusCode, RequestID: resp.Header.Get("X-Request-Id")}
+	p.RetryAfter, _ = strconv.Atoi(resp.Header.Get("Retry-After"))
+	if err := json.Unmarshal(body, p); err != nil || p.Detail == "" {
+		// A proxy before the API has answered.
+		p.Code, p.Detail = "unavailable", http.StatusText(resp.StatusCode)
+	}
+	p.Status = resp.StatusCode
+	return p
+}
+
+// at joins the segments of a path of the API and escapes each of them.
+func at(segments ...any) string {
+	var out []byte
+	for _, s := range segments {
+		out = append(out, '/')
+		out = append(out, url.PathEscape(fmt.Sprint(s))...)
+	}
+	return "/v1" + string(out)
+}
+
+// query appends the parameters that have a value to a path.
+func query(path string, pairs ...string) string {
+	values := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			values.Set(pairs[i], pairs[i+1])
+		}
+	}
+	if len(values) == 0 {
+		return path
+	}
+	return path + "?" + values.Encode()
+}

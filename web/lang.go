@@ -1,0 +1,161 @@
+package web
+
+import (
+	"fmt"
+	"html/template"
+	"net/http"
+	"time"
+
+	"golang.org/x/text/feature/plural"
+	xlang "golang.org/x/text/language"
+	"golang.org/x/text/message"
+	"golang.org/x/text/message/catalog"
+)
+
+// language is a language of the pages. The English texts are the keys of the others.
+type language struct {
+	name    string
+	dir     string // of the text: ltr or rtl
+	printer *message.Printer
+	pages   map[string]*template.Template
+	wrong   func(string) string // distorts texts, to find those that are not translated; nil for real languages
+}
+
+var matcher = xlang.NewMatcher([]xlang.Tag{xlang.English, xlang.Chinese})
+
+func newLanguages(s *Server) ([]*language, error) {
+	texts, err := newCatalog()
+	if err != nil {
+		return nil, err
+	}
+	var list []*language
+	for _, tag := range []xlang.Tag{xlang.English, xlang.Chinese} {
+		l := &language{name: tag.String(), dir: "ltr", printer: message.NewPrinter(tag, message.Catalog(texts))}
+		if l.pages, err = s.parse(l); err != nil {
+			return nil, err
+		}
+		list = append(list, l)
+	}
+	return list, nil
+}
+
+func newCatalog() (catalog.Catalog, error) {
+	b := catalog.NewBuilder(catalog.Fallback(xlang.English))
+	for key, p := range plurals {
+		form := plural.Selectf(1, "%d", plural.One, p, plural.Other, key)
+		if err := b.Set(xlang.English, key, form); err != nil {
+			return nil, fmt.Errorf("set the text %q: %w", key, err)
+		}
+	}
+	for key, text := range chinese {
+		if err := b.SetString(xlang.Chinese, key, text); err != nil {
+			return nil, fmt.Errorf("set the text %q: %w", key, err)
+		}
+	}
+	return b, nil
+}
+
+// plurals has the singular of English texts with a number as their first argument.
+var plurals = map[string]string{
+	"%d comments":        "%d comment",
+	"%d likes":           "%d like",
+	"%d replies":         "%d reply",
+	"%d more replies":    "%d more reply",
+	"%d posts":           "%d post",
+	"%d new":             "%d new",
+	"%d new comments":    "%d new comment",
+	"%d unread":          "%d unread",
+	"%d followers":       "%d follower",
+	"%d left":            "%d left",
+	"%d reports":         "%d report",
+	"%d characters left": "%d character left",
+}
+
+// languageOf returns the language that the visitor has chosen, or else the one that the browser prefers.
+func (s *Server) languageOf(r *http.Request) *language {
+	chosen := s.cookie(r, "lang")
+	for _, l := range s.languages {
+		if l.name == chosen {
+			return l
+		}
+	}
+	tags, _, err := xlang.ParseAcceptLanguage(r.Header.Get("Accept-Language"))
+	if err != nil {
+		return s.languages[0]
+	}
+	_, i, _ := matcher.Match(tags...)
+	return s.languages[i]
+}
+
+// text translates a text with its arguments.
+func (l *language) text(text string, args ...any) string {
+	out := l.printer.Sprintf(text, args...)
+	if l.wrong != nil {
+		return l.wrong(out)
+	}
+	return out
+}
+
+func (l *language) number(n any) string {
+	return l.printer.Sprint(n)
+}
+
+// date returns a date with the time, in UTC.
+func (l *language) date(t time.Time) string {
+	if l.name == "zh" {
+		return t.UTC().Format("2006年1月2日 15:04 UTC")
+	}
+	return t.UTC().Format("2 January 2006, 15:04 UTC")
+}
+
+// ago returns the age of something that happened at t: short, because it stands in every line.
+func (l *language) ago(t, now time.Time) string {
+	d := now.Sub(t)
+	switch {
+	case d < -time.Minute:
+		return l.in(-d)
+	case d < time.Minute:
+		return l.text("now")
+	case d < time.Hour:
+		return l.text("%d min", int(d.Minutes()))
+	case d < 24*time.Hour:
+		return l.text("%d h", int(d.Hours()))
+	case d < 30*24*time.Hour:
+		return l.text("%d d", int(d.Hours()/24))
+	case t.UTC().Year() == now.UTC().Year():
+		if l.name == "zh" {
+			return t.UTC().Format("1月2日")
+		}
+		return t.UTC().Format("2 Jan")
+	case l.name == "zh":
+		return t.UTC().Format("2006年1月")
+	}
+	return t.UTC().Format("Jan 2006")
+}
+
+func (l *language) in(d time.Duration) string {
+	switch {
+	case d < time.Hour:
+		return l.text("in %d min", int(d.Minutes()))
+	case d < 24*time.Hour:
+		return l.text("in %d h", int(d.Hours()))
+	}
+	return l.text("in %d d", int(d.Hours()/24))
+}
+
+// reason returns a reason of a report in words.
+func (l *language) reason(code string) string {
+	switch code {
+	case "spam":
+		return l.text("Spam")
+	case "abuse":
+		return l.text("Abuse")
+	case "off_topic":
+		return l.text("Off topic")
+	case "illegal":
+		return l.text("Illegal")
+	case "other":
+		return l.text("Something else")
+	}
+	return code
+}

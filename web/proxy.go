@@ -1,0 +1,36 @@
+package web
+
+import (
+	"net/http"
+	"net/http/httputil"
+)
+
+// newProxy returns the way from a browser to those operations of the API that scripts, images and downloads need. The
+// token of the session takes the place of the cookie.
+func (s *Server) newProxy(transport http.RoundTripper) *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Transport:     transport,
+		FlushInterval: -1, // a stream's events are passed on at once
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(s.config.API)
+			r.Out.Header.Del("Cookie")
+			r.Out.Header.Del("Authorization")
+			r.Out.Header.Del("Origin") // it was checked here
+			if token := s.token(r.In); token != "" {
+				r.Out.Header.Set("Authorization", "Bearer "+token)
+			}
+			r.Out.Header.Set("X-Forwarded-For", s.client(r.In))
+		},
+		ModifyResponse: func(resp *http.Response) error {
+			resp.Header.Del("Access-Control-Allow-Origin")
+			return nil
+		},
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			s.config.Log.WarnContext(r.Context(), "the api does not answer", "path", r.URL.Path, "error", err)
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = w.Write([]byte(`{"status":503,"code":"unavailable","detail":"The forum does not answer."}`))
+		},
+	}
+}

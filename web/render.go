@@ -1,0 +1,175 @@
+package web
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// view is what every page has.
+type view struct {
+	Me        *account
+	Lang      string
+	Dir       string // of the text: ltr or rtl
+	Theme     string // "light" or "dark"; "" follows the system
+	Site      string // the name of the site
+	Title     string
+	About     string // for search engines and previews
+	Canonical string // the page's URL; "" if it is not to be indexed
+	Feed      string // the URL of its Atom feed; "" without one
+	Here      string // the path with its query, to come back to
+	Path      string
+	RequestID string
+	Live      string // what the page follows, for its script
+	now       time.Time
+}
+
+func (p *view) common() *view { return p }
+
+// pageData is the data of a page: a struct that embeds a view.
+type pageData interface{ common() *view }
+
+// render answers with a page.
+func (v *visit) render(status int, name string, data pageData) {
+	p := data.common()
+	p.Me, p.Lang, p.Dir, p.Theme = v.me, v.lang.name, v.lang.dir, v.theme()
+	p.Site, p.Path, p.RequestID, p.now = v.siteName(), v.r.URL.Path, v.id, time.Now()
+	if p.Here == "" {
+		p.Here = v.r.URL.RequestURI()
+	}
+	var out bytes.Buffer
+	if err := v.lang.pages[name].ExecuteTemplate(&out, "page", data); err != nil {
+		v.config.Log.ErrorContext(v.r.Context(), "template failed", "request_id", v.id, "template", name, "error", err)
+		http.Error(v.w, "Something went wrong. Request "+v.id, http.StatusInternalServerError)
+		return
+	}
+	h := v.w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Cache-Control", "private, no-cache")
+	if v.token != "" {
+		h.Set("Cache-Control", "private, no-store") // nothing of an account stays after signing out
+	}
+	h.Add("Vary", "Accept-Language, Cookie")
+	v.w.WriteHeader(status)
+	_, _ = v.w.Write(out.Bytes()) // the browser has gone, if that fails
+}
+
+// fragment answers a script with a part of a page.
+func (v *visit) fragment(status int, page, part string, data pageData) {
+	p := data.common()
+	p.Me, p.Lang, p.Here, p.now = v.me, v.lang.name, v.back("/"), time.Now()
+	var out bytes.Buffer
+	if err := v.lang.pages[page].ExecuteTemplate(&out, part, data); err != nil {
+		v.config.Log.ErrorContext(v.r.Context(), "template failed", "request_id", v.id, "template", part, "error", err)
+		http.Error(v.w, "Something went wrong. Request "+v.id, http.StatusInternalServerError)
+		return
+	}
+	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	v.w.Header().Set("Cache-Control", "no-store")
+	v.w.WriteHeader(status)
+	_, _ = v.w.Write(out.Bytes())
+}
+
+// scripted reports whether a script of ours sent the request, which wants a part of a page.
+func (v *visit) scripted() bool { return v.r.Header.Get("X-Requested-With") == "fetch" }
+
+func (v *visit) theme() string {
+	if t := v.cookie(v.r, "theme"); t == "light" || t == "dark" {
+		return t
+	}
+	return ""
+}
+
+// siteName returns the name of the site: its host, as people know it.
+func (s *Server) siteName() string {
+	if host := s.config.PublicURL.Hostname(); host != "localhost" {
+		return host
+	}
+	return "Likewise"
+}
+
+// url returns the public URL of a path.
+func (s *Server) url(path string) string {
+	return strings.TrimSuffix(s.config.PublicURL.String(), "/") + path
+}
+
+// trusted is the only way by which text becomes HTML: the API has sanitised it.
+func trusted(contentHTML string) template.HTML {
+	return template.HTML(contentHTML) //nolint:gosec // see above
+}
+
+// part is the data of a template that shows one thing of a page.
+type part struct {
+	Page any // the page's data
+	It   any
+	Note any // what else the part needs
+}
+
+// functions returns the functions of the templates in one language.
+func (s *Server) functions(l *language) template.FuncMap {
+	return template.FuncMap{
+		"t":     l.text,
+		"n":     l.number,
+		"ago":   func(t time.Time) string { return l.ago(t, time.Now()) },
+		"date":  l.date,
+		"stamp": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+		"html":  trusted,
+		"asset": s.assets.url,
+		"part": func(page, it any, note ...any) part {
+			if len(note) > 0 {
+				return part{page, it, note[0]}
+			}
+			return part{Page: page, It: it}
+		},
+		"key":     newKey,
+		"join":    strings.Join,
+		"escape":  url.QueryEscape,
+		"str":     func(s *string) string { return deref(s) },
+		"num":     func(n *int64) int64 { return deref(n) },
+		"initial": func(s string) string { return string([]rune(s + " ")[:1]) },
+		"add":     func(a, b int64) int64 { return a + b },
+		"list":    func(items ...string) []string { return items },
+		"reason":  l.reason,
+	}
+}
+
+func deref[T any](p *T) T {
+	if p == nil {
+		var none T
+		return none
+	}
+	return *p
+}
+
+// parse parses the templates in one language: a set for each page, because all define the same blocks.
+func (s *Server) parse(l *language) (map[string]*template.Template, error) {
+	base, err := template.New("").Funcs(s.functions(l)).ParseFS(files, "templates/_*.html")
+	if err != nil {
+		return nil, fmt.Errorf("parse the layout: %w", err)
+	}
+	names, err := fs.Glob(files, "templates/[^_]*.html")
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		return nil, errors.New("there are no templates")
+	}
+	pages := map[string]*template.Template{}
+	for _, file := range names {
+		page, err := base.Clone()
+		if err != nil {
+			return nil, err
+		}
+		if page, err = page.ParseFS(files, file); err != nil {
+			return nil, fmt.Errorf("parse a page: %w", err)
+		}
+		pages[strings.TrimSuffix(strings.TrimPrefix(file, "templates/"), ".html")] = page
+	}
+	return pages, nil
+}

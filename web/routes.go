@@ -1,0 +1,131 @@
+package web
+
+import (
+	"net/http"
+	"strconv"
+)
+
+// routes returns the paths of the site. A path with {id} takes numbers alone, and {name} anything.
+func (s *Server) routes() http.Handler {
+	mux := http.NewServeMux()
+	s.forumRoutes(mux)
+	s.writingRoutes(mux)
+	s.accountRoutes(mux)
+	s.siteRoutes(mux)
+	s.apiRoutes(mux)
+	mux.Handle("/", s.page(func(*visit) error { return errNotFound }))
+	return mux
+}
+
+func (s *Server) forumRoutes(mux *http.ServeMux) {
+	for path, sort := range map[string]string{"/{$}": "hot", "/new": "new", "/top": "top", "/active": "active"} {
+		mux.Handle("GET "+path, s.shared(func(v *visit) error { return v.front(sort) }))
+	}
+	mux.Handle("GET /tags", s.shared((*visit).tags))
+	mux.Handle("GET /tags/{name}", s.shared((*visit).tagged))
+	mux.Handle("GET /search", s.page((*visit).search))
+	mux.Handle("GET /feed", s.private((*visit).feed))
+	mux.Handle("GET /unread", s.private((*visit).unread))
+	mux.Handle("GET /bookmarks", s.private((*visit).bookmarks))
+	mux.Handle("GET /likes", s.private((*visit).likes))
+
+	mux.Handle("GET /posts/{id}", s.shared((*visit).thread))
+	mux.Handle("GET /posts/{id}/new", s.private((*visit).news))
+	mux.Handle("GET /posts/{id}/all", s.shared((*visit).flat))
+	mux.Handle("GET /comments/{id}", s.shared((*visit).permalink))
+	mux.Handle("GET /comments/{id}/replies", s.shared((*visit).moreReplies))
+	mux.Handle("GET /posts/{id}/revisions", s.shared(func(v *visit) error { return v.revisions("posts") }))
+	mux.Handle("GET /comments/{id}/revisions", s.shared(func(v *visit) error { return v.revisions("comments") }))
+	mux.Handle("GET /posts/{id}/likes", s.shared(func(v *visit) error { return v.likers("posts") }))
+	mux.Handle("GET /comments/{id}/likes", s.shared(func(v *visit) error { return v.likers("comments") }))
+
+	mux.Handle("GET /users/{name}", s.shared((*visit).profile))
+	mux.Handle("GET /users/{name}/comments", s.shared((*visit).profile))
+	mux.Handle("GET /users/{id}/followers", s.shared(func(v *visit) error { return v.follows("followers") }))
+	mux.Handle("GET /users/{id}/following", s.shared(func(v *visit) error { return v.follows("following") }))
+}
+
+func (s *Server) writingRoutes(mux *http.ServeMux) {
+	mux.Handle("GET /posts/new", s.private((*visit).newPost))
+	mux.Handle("POST /posts/new", s.private((*visit).createPost))
+	mux.Handle("GET /posts/{id}/edit", s.private(func(v *visit) error { return v.editForm("posts") }))
+	mux.Handle("POST /posts/{id}/edit", s.private(func(v *visit) error { return v.edit("posts") }))
+	mux.Handle("POST /posts/{id}/delete", s.private(func(v *visit) error { return v.remove("posts") }))
+	mux.Handle("GET /posts/{id}/restore", s.private((*visit).restoreForm))
+	mux.Handle("POST /posts/{id}/restore", s.private((*visit).restore))
+	mux.Handle("POST /posts/{id}/comments", s.private((*visit).createComment))
+	mux.Handle("POST /posts/{id}/bookmark", s.private((*visit).bookmark))
+	mux.Handle("POST /posts/{id}/subscription", s.private((*visit).subscribe))
+	mux.Handle("POST /posts/{id}/read", s.private((*visit).markRead))
+	mux.Handle("POST /posts/{id}/like", s.private(func(v *visit) error { return v.like("posts") }))
+	mux.Handle("POST /comments/{id}/like", s.private(func(v *visit) error { return v.like("comments") }))
+	mux.Handle("GET /comments/{id}/reply", s.private((*visit).replyForm))
+	mux.Handle("GET /comments/{id}/edit", s.private(func(v *visit) error { return v.editForm("comments") }))
+	mux.Handle("POST /comments/{id}/edit", s.private(func(v *visit) error { return v.edit("comments") }))
+	mux.Handle("POST /comments/{id}/delete", s.private(func(v *visit) error { return v.remove("comments") }))
+	for _, kind := range []string{"posts", "comments"} {
+		mux.Handle("GET /"+kind+"/{id}/report", s.private(func(v *visit) error { return v.reportForm(kind) }))
+		mux.Handle("POST /"+kind+"/{id}/report", s.private(func(v *visit) error { return v.report(kind) }))
+	}
+	mux.Handle("POST /users/{id}/follow", s.private(func(v *visit) error { return v.toggle("follow") }))
+	mux.Handle("POST /users/{id}/block", s.private(func(v *visit) error { return v.toggle("block") }))
+	mux.Handle("GET /posts/{id}/drops/new", s.private((*visit).newDrop))
+	mux.Handle("POST /posts/{id}/drops/new", s.private((*visit).createDrop))
+	mux.Handle("POST /drops/{id}/claim", s.private((*visit).claim))
+	mux.Handle("POST /drops/{id}/close", s.private((*visit).closeDrop))
+	mux.Handle("POST /claims/{name}/confirm", s.private(func(v *visit) error { return v.settleClaim("POST", "/confirm") }))
+	mux.Handle("POST /claims/{name}/return", s.private(func(v *visit) error { return v.settleClaim("DELETE", "") }))
+	mux.Handle("POST /preview", s.private((*visit).preview))
+}
+
+func (s *Server) accountRoutes(mux *http.ServeMux) {
+	mux.Handle("GET /sign-in", s.page((*visit).signInForm))
+	mux.Handle("POST /sign-in", s.page((*visit).signIn))
+	mux.Handle("GET /sign-up", s.page((*visit).signUpForm))
+	mux.Handle("POST /sign-up", s.page((*visit).signUp))
+	mux.Handle("POST /sign-out", s.page((*visit).signOut))
+	mux.Handle("GET /notifications", s.private((*visit).notifications))
+	mux.Handle("POST /notifications", s.private((*visit).readNotifications))
+	mux.Handle("GET /claims", s.private((*visit).claims))
+	mux.Handle("GET /drafts", s.private((*visit).drafts))
+	mux.Handle("POST /drafts/{name}/delete", s.private((*visit).deleteDraft))
+	mux.Handle("GET /reports", s.private((*visit).ownReports))
+	mux.Handle("GET /settings", s.private((*visit).settings))
+	mux.Handle("POST /settings/profile", s.private((*visit).saveProfile))
+	mux.Handle("POST /settings/password", s.private((*visit).changePassword))
+	mux.Handle("GET /settings/sessions", s.private((*visit).sessions))
+	mux.Handle("POST /settings/sessions", s.private((*visit).endSessions))
+	mux.Handle("GET /settings/tokens", s.private((*visit).tokens))
+	mux.Handle("POST /settings/tokens", s.private((*visit).createToken))
+	mux.Handle("POST /settings/tokens/{name}/revoke", s.private((*visit).revokeToken))
+	mux.Handle("GET /settings/blocks", s.private((*visit).blocks))
+	mux.Handle("GET /settings/data", s.private((*visit).data))
+	mux.Handle("POST /settings/data/delete", s.private((*visit).deleteAccount))
+	mux.Handle("POST /display", s.page((*visit).display))
+}
+
+// apiRoutes are the operations of the API that browsers use themselves.
+func (s *Server) apiRoutes(mux *http.ServeMux) {
+	for _, pattern := range []string{
+		"GET /v1/images/{id}", "GET /v1/images/{id}/thumbnail", "POST /v1/images",
+		"GET /v1/stream", "PUT /v1/streams/{id}",
+		"PUT /v1/posts/{id}/like", "DELETE /v1/posts/{id}/like",
+		"PUT /v1/comments/{id}/like", "DELETE /v1/comments/{id}/like",
+		"PUT /v1/posts/{id}/read", "GET /v1/users/by-prefix/{prefix}",
+		"GET /v1/me/drafts/{key}", "PUT /v1/me/drafts/{key}", "DELETE /v1/me/drafts/{key}", "GET /v1/me/export",
+		"GET /v1/feeds/new", "GET /v1/feeds/tags/{tag}", "GET /v1/feeds/users/{id}", "GET /v1/feeds/posts/{id}",
+	} {
+		mux.Handle(pattern, s.proxy)
+	}
+}
+
+var errNotFound = &problem{Status: http.StatusNotFound, Code: "not_found", Detail: "There is nothing here."}
+
+// number returns a number in the path.
+func (v *visit) number(name string) (int64, error) {
+	n, err := strconv.ParseInt(v.r.PathValue(name), 10, 64)
+	if err != nil || n < 1 {
+		return 0, errNotFound
+	}
+	return n, nil
+}

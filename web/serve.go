@@ -1,0 +1,73 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// Bounds on a connection. A stream has no limit on its answer, so slow readers of pages are not disconnected either.
+const (
+	headerTimeout = 5 * time.Second
+	bodyTimeout   = 2 * time.Minute // of an image on a slow line
+	idleTimeout   = 2 * time.Minute
+	maxHeader     = 16 << 10
+	stopTimeout   = 9 * time.Second
+)
+
+// Serve answers requests on the listener until ctx ends, drain has passed and the requests in progress are answered.
+func (s *Server) Serve(ctx context.Context, listener net.Listener, drain time.Duration) error {
+	var draining atomic.Bool
+	// A stream lasts until its reader leaves. The context of all requests ends it.
+	requests, endStreams := context.WithCancel(context.WithoutCancel(ctx))
+	defer endStreams()
+	server := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/readyz" {
+				ready(w, !draining.Load())
+				return
+			}
+			s.ServeHTTP(w, r)
+		}),
+		ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		BaseContext: func(net.Listener) context.Context { return requests },
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serve pages: %w", err)
+	case <-ctx.Done():
+	}
+	draining.Store(true)
+	s.config.Log.InfoContext(ctx, "web drains", "for", drain)
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serve pages: %w", err)
+	case <-time.After(drain):
+	}
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	server.RegisterOnShutdown(func() { time.AfterFunc(time.Second, endStreams) })
+	if err := server.Shutdown(stopping); err != nil {
+		return errors.Join(fmt.Errorf("stop serving pages: %w", err), server.Close())
+	}
+	s.config.Log.InfoContext(ctx, "web stopped")
+	return nil
+}
+
+// ready tells a proxy whether to send requests here.
+func ready(w http.ResponseWriter, yes bool) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	if !yes {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprintln(w, "draining")
+		return
+	}
+	fmt.Fprintln(w, "ok")
+}

@@ -1,0 +1,515 @@
+package web
+
+import (
+	"crypto/rand"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// newKey returns an Idempotency-Key.
+func newKey() string { return rand.Text() }
+
+// keyAfter returns the key for sending a form again after p. A request whose outcome is not known must not be carried
+// out twice, so its key stays. After a refusal the text may change, and another text needs another key.
+func keyAfter(key string, p *problem) string {
+	if key != "" && p.uncertain() {
+		return key
+	}
+	return newKey()
+}
+
+// postForm is the form for a post.
+type postForm struct {
+	view
+
+	ID      int64 // 0 for a new post
+	Heading string
+	Text    string // Markdown
+	Subject string // the title of the post
+	Tags    string // separated by spaces or commas
+	Key     string
+	Draft   string // the key of the draft; "" for none
+	Saved   *draft
+	Version int64 // that is edited
+	Problem *problem
+	Now     *post // the version that somebody else has saved meanwhile
+	Comment bool  // a comment is edited
+	Over    *comment
+	PostID  int64
+	Preview string // HTML
+}
+
+const newPostDraft = "post"
+
+func (v *visit) newPost() error {
+	p := &postForm{Heading: "Write a post", Key: newKey(), Draft: newPostDraft, Version: -1}
+	p.Title = p.Heading
+	var d draft
+	err := v.load(v.optional(v.fetch(at("me", "drafts", newPostDraft), &d)))
+	if err != nil {
+		return err
+	}
+	if d.Key != "" {
+		p.Subject, p.Text, p.Tags, p.Saved = d.Title, d.Content, strings.Join(d.Tags, " "), &d
+		p.Version = d.Version
+	}
+	v.render(http.StatusOK, "post_form", p)
+	return nil
+}
+
+// splitTags returns the tags in a line.
+func splitTags(line string) []string {
+	return strings.FieldsFunc(line, func(r rune) bool { return r == ',' || r == ' ' || r == '，' || r == '、' || r == '#' })
+}
+
+func (v *visit) createPost() error {
+	if err := v.r.ParseForm(); err != nil {
+		return errBadForm
+	}
+	f := v.r.PostForm
+	p := &postForm{
+		Heading: "Write a post", Subject: f.Get("title"), Text: newlines(f.Get("content")), Tags: f.Get("tags"),
+		Key: f.Get("key"), Draft: newPostDraft, Version: -1,
+	}
+	p.Title = p.Heading
+	if f.Get("do") == "preview" {
+		return v.previewPost(p)
+	}
+	var made post
+	err := v.send(http.MethodPost, "/v1/posts", map[string]any{
+		"title": p.Subject, "content": p.Text, "tags": splitTags(p.Tags), "draft": newPostDraft,
+	}, &made, "Idempotency-Key", p.Key)
+	if err == nil {
+		return v.redirect(fmt.Sprintf("/posts/%d", made.ID))
+	}
+	if expired(err) {
+		return err
+	}
+	p.Problem = problemOf(err)
+	p.Key = keyAfter(p.Key, p.Problem)
+	v.again(p.Problem)
+	v.render(p.Problem.Status, "post_form", p)
+	return nil
+}
+
+var errBadForm = &problem{Status: http.StatusBadRequest, Code: "malformed", Detail: "The form could not be read."}
+
+// newlines turns the line ends of a form into those of the texts.
+func newlines(s string) string { return strings.ReplaceAll(s, "\r\n", "\n") }
+
+// expired reports whether the session has ended, so that fail asks to sign in and keeps the form.
+func expired(err error) bool { return problemOf(err).Status == http.StatusUnauthorized }
+
+// again prepares showing a form again: with the header of the account, if the API gives it.
+func (v *visit) again(p *problem) {
+	if p.RetryAfter > 0 {
+		v.w.Header().Set("Retry-After", strconv.Itoa(p.RetryAfter))
+	}
+	if p.uncertain() {
+		v.config.Log.WarnContext(v.r.Context(), "form not saved", "request_id", v.id, "path", v.r.URL.Path, "error", p)
+		return
+	}
+	_ = v.load() // without it, the page has no menu of the account
+}
+
+func (v *visit) previewPost(p *postForm) error {
+	var out struct {
+		ContentHTML string `json:"content_html"`
+	}
+	err := v.send(http.MethodPost, "/v1/render", map[string]any{"content": p.Text}, &out)
+	if expired(err) && err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if err != nil {
+		p.Problem = problemOf(err)
+		status = p.Problem.Status
+	}
+	p.Preview = out.ContentHTML
+	_ = v.load()
+	v.render(status, "post_form", p)
+	return nil
+}
+
+// preview answers a script with a rendered text.
+func (v *visit) preview() error {
+	var out struct {
+		ContentHTML string `json:"content_html"`
+	}
+	content := newlines(v.r.FormValue("content"))
+	if err := v.send(http.MethodPost, "/v1/render", map[string]any{"content": content}, &out); err != nil {
+		return v.plainProblem(err)
+	}
+	v.fragment(http.StatusOK, "post_form", "preview", &postForm{Preview: out.ContentHTML})
+	return nil
+}
+
+// plainProblem answers a script with an error as JSON.
+func (v *visit) plainProblem(err error) error {
+	p := problemOf(err)
+	if p.RetryAfter > 0 {
+		v.w.Header().Set("Retry-After", strconv.Itoa(p.RetryAfter))
+	}
+	return v.json(p.Status, map[string]any{"status": p.Status, "code": p.Code, "detail": v.explain(p), "errors": p.Errors})
+}
+
+func (v *visit) createComment() error {
+	id, err := v.number("id")
+	if err != nil {
+		return err
+	}
+	if err := v.r.ParseForm(); err != nil {
+		return errBadForm
+	}
+	f := v.r.PostForm
+	parent, _ := strconv.ParseInt(f.Get("parent_id"), 10, 64)
+	form := newCommentForm(id, parent)
+	form.Text, form.Key = newlines(f.Get("content")), f.Get("key")
+	if f.Get("do") == "preview" {
+		return v.previewComment(&form)
+	}
+	body := map[string]any{"content": form.Text, "draft": form.Draft}
+	if parent != 0 {
+		body["parent_id"] = parent
+	}
+	var made comment
+	err = v.send(http.MethodPost, at("posts", id, "comments"), body, &made, "Idempotency-Key", form.Key)
+	switch {
+	case err != nil && v.scripted():
+		return v.plainProblem(err)
+	case err != nil && expired(err):
+		return err
+	case err != nil:
+		form.Problem = problemOf(err)
+		form.Key = keyAfter(form.Key, form.Problem)
+		v.again(form.Problem)
+		v.renderCommentForm(form.Problem.Status, form, "")
+		return nil
+	case v.scripted():
+		p := &threadPage{Post: &post{ID: id}, Comments: []comment{made}, Seen: -1, Mode: "tree"}
+		v.me = &account{author: deref(made.Author)}
+		v.w.Header().Set("X-Comments", strconv.FormatInt(made.PostComments, 10))
+		v.fragment(http.StatusCreated, "thread", "comments", p)
+		return nil
+	}
+	return v.redirect(fmt.Sprintf("/comments/%d#comment-%d", made.ID, made.ID))
+}
+
+type commentPageForm struct {
+	view
+
+	Form    commentForm
+	Post    *post
+	Parent  *comment
+	Preview string
+}
+
+func (v *visit) previewComment(form *commentForm) error {
+	var out struct {
+		ContentHTML string `json:"content_html"`
+	}
+	if err := v.send(http.MethodPost, "/v1/render", map[string]any{"content": form.Text}, &out); err != nil {
+		if expired(err) {
+			return err
+		}
+		form.Problem = problemOf(err)
+	}
+	_ = v.load()
+	v.renderCommentForm(http.StatusOK, *form, out.ContentHTML)
+	return nil
+}
+
+func (v *visit) renderCommentForm(status int, form commentForm, preview string) {
+	p := &commentPageForm{Form: form, Preview: preview}
+	p.Title = "Comment"
+	if form.ParentID != 0 {
+		var c comment
+		if v.fetch(at("comments", form.ParentID), &c)() == nil {
+			p.Parent = &c
+		}
+	}
+	v.render(status, "comment_form", p)
+}
+
+// replyForm is a page for a reply, for browsers without scripts.
+func (v *visit) replyForm() error {
+	id, err := v.number("id")
+	if err != nil {
+		return err
+	}
+	var c comment
+	var d draft
+	err = v.load(v.fetch(at("comments", id), &c), v.optional(v.fetch(at("me", "drafts", draftKey(0, id)), &d)))
+	if err != nil {
+		return err
+	}
+	p := &commentPageForm{Form: newCommentForm(c.PostID, id), Parent: &c}
+	if d.Key != "" {
+		p.Form.fill(&d)
+	}
+	if v.r.URL.Query().Get("quote") != "" && p.Form.Text == "" {
+		p.Form.Text = quote(c.Content)
+	}
+	p.Title = "Reply"
+	v.render(http.StatusOK, "comment_form", p)
+	return nil
+}
+
+// quote returns a text as a quotation in Markdown.
+func quote(text string) string {
+	return "> " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n> ") + "\n\n"
+}
+
+func (v *visit) editForm(kind string) error {
+	id, err := v.number("id")
+	if err != nil {
+		return err
+	}
+	p := &postForm{ID: id, Heading: "Edit", Comment: kind == "comments"}
+	p.Title = p.Heading
+	if p.Comment {
+		var c comment
+		if err := v.load(v.fetch(at(kind, id), &c)); err != nil {
+			return err
+		}
+		p.Text, p.Version, p.PostID = c.Content, c.Version, c.PostID
+	} else {
+		var old post
+		if err := v.load(v.fetch(at(kind, id), &old)); err != nil {
+			return err
+		}
+		p.Subject, p.Text, p.Tags, p.Version = old.Title, old.Content, strings.Join(old.Tags, " "), old.Version
+	}
+	v.render(http.StatusOK, "post_form", p)
+	return nil
+}
+
+// edit saves a text. If somebody else has saved another version meanwhile, the form shows both.
+func (v *visit) edit(kind string) error {
+	id, err := v.number("id")
+	if err != nil {
+		return err
+	}
+	if err := v.r.ParseForm(); err != nil {
+		return errBadForm
+	}
+	f := v.r.PostForm
+	p := &postForm{
+		ID: id, Heading: "Edit", Comment: kind == "comments", Subject: f.Get("title"),
+		Text: newlines(f.Get("content")), Tags: f.Get("tags"),
+	}
+	p.Version, _ = strconv.ParseInt(f.Get("version"), 10, 64)
+	p.Title = p.Heading
+	if f.Get("do") == "preview" {
+		return v.previewPost(p)
+	}
+	body := map[string]any{"content": p.Text}
+	if !p.Comment {
+		body["title"], body["tags"] = p.Subject, splitTags(p.Tags)
+	}
+	err = v.send(http.MethodPatch, at(kind, id), body, nil, "If-Match", etag(p.Version))
+	switch {
+	case err == nil && p.Comment:
+		return v.redirect(fmt.Sprintf("/comments/%d#comment-%d", id, id))
+	case err == nil:
+		return v.redirect(fmt.Sprintf("/posts/%d", id))
+	case expired(err):
+		return err
+	}
+	p.Problem = problemOf(err)
+	if p.Problem.Status == http.StatusPreconditionFailed {
+		v.conflicting(p, kind)
+	}
+	v.again(p.Problem)
+	v.render(p.Problem.Status, "post_form", p)
+	return nil
+}
+
+// conflicting adds the version that was saved meanwhile. Saving again replaces it.
+func (v *visit) conflicting(p *postForm, kind string) {
+	if p.Comment {
+		var c comment
+		if v.fetch(at(kind, p.ID), &c)() == nil {
+			p.Over, p.Version = &c, c.Version
+		}
+		return
+	}
+	var now post
+	if v.fetch(at(kind, p.ID), &now)() == nil {
+		p.Now, p.Version = &now, now.Version
+	}
+}
+
+// remove deletes a text of the account.
+func (v *visit) remove(kind string) error {
+	id, err := v.number("id")
+	if err != nil {
+		return err
+	}
+	if v.r.FormValue("sure") == "" {
+		p := &surePage{Question: "Delete this post?", Act: "Delete the post", Action: v.r.URL.Path}
+		if kind == "comments" {
+			p.Question, p.Act = "Delete this comment?", "Delete the comment"
+		}
+		p.Back, p.Title = v.back("/"), p.Act
+		if err := v.load(); err != nil {
+			return err
+		}
+		v.render(http.StatusOK, "sure", p)
+		return nil
+	}
+	if err := v.send(http.MethodDelete, at(kind, id), nil, nil); err != nil {
+		return err
+	}
+	if kind == "posts" {
+		return v.redirect(fmt.Sprintf("/posts/%d/restore", id))
+	}
+	return v.redirect(v.back("/"))
+}
+
+// surePage asks before what cannot be undone.
+type surePage struct {
+	view
+
+	Question, Act, Action, Back string
+	Fields                      url.Values
+}
+
+// restoreForm offers to undo a deletion.
+func (v *visit) restoreForm() error {
+	id, err := v.number("id")
+	if err != nil {
+		return err
+	}
+	p := &surePage{
+		Question: "The post is deleted. You can restore it within 24 hours.", Act: "Restore the post",
+		Action: fmt.Sprintf("/posts/%d/restore", id), Back: "/new",
+	}
+	p.Title = "Deleted"
+	if err := v.load(); err != nil {
+		return err
+	}
+	v.render(http.StatusOK, "sure", p)
+	return nil
+}
+
+func (v *visit) restore() error {
+	id, err := v.number("id")
+	if err != nil {
+		return err
+	}
+	if err := v.send(http.MethodPost, at("posts", id, "restore"), nil, nil); err != nil {
+		return err
+	}
+	return v.redirect(fmt.Sprintf("/posts/%d", id))
+}
+
+// like likes or unlikes. The wanted state is in the form, so sending it twice changes nothing.
+func (v *visit) like(kind string) error {
+	id, err := v.number("id")
+	if err != nil {
+		return err
+	}
+	method := http.MethodPut
+	if v.r.FormValue("liked") == "false" {
+		method = http.MethodDelete
+	}
+	if err := v.send(method, at(kind, id, "like"), nil, nil); err != nil {
+		return err
+	}
+	return v.redirect(v.back("/"))
+}
+
+func (v *visit) bookmark() error { return v.set("posts", "bookmark", nil) }
+
+// toggle follows or blocks a user, or ends that.
+func (v *visit) toggle(what string) error { return v.set("users", what, nil) }
+
+// set puts or deletes a state, as the field "on" says.
+func (v *visit) set(kind, state string, body any) error {
+	id, err := v.number("id")
+	if err != nil {
+		return err
+	}
+	method := http.MethodPut
+	if v.r.FormValue("on") == "false" {
+		method, body = http.MethodDelete, nil
+	}
+	if err := v.send(method, at(kind, id, state), body, nil); err != nil {
+		return err
+	}
+	return v.redirect(v.back("/"))
+}
+
+func (v *visit) subscribe() error {
+	return v.set("posts", "subscription", map[string]any{"level": v.r.FormValue("level")})
+}
+
+func (v *visit) markRead() error {
+	id, err := v.number("id")
+	if err != nil {
+		return err
+	}
+	if err := v.send(http.MethodPut, at("posts", id, "read"), map[string]any{}, nil); err != nil {
+		return err
+	}
+	return v.redirect(v.back("/"))
+}
+
+type reportPage struct {
+	view
+
+	Kind    string
+	ID      int64
+	Reason  string
+	Detail  string
+	Back    string
+	Problem *problem
+	Done    bool
+}
+
+func (v *visit) reportForm(kind string) error {
+	id, err := v.number("id")
+	if err != nil {
+		return err
+	}
+	p := &reportPage{Kind: kind, ID: id, Back: v.back("/")}
+	p.Title = "Report"
+	if err := v.load(v.fetch(at(kind, id), nil)); err != nil {
+		return err
+	}
+	v.render(http.StatusOK, "report", p)
+	return nil
+}
+
+func (v *visit) report(kind string) error {
+	id, err := v.number("id")
+	if err != nil {
+		return err
+	}
+	p := &reportPage{Kind: kind, ID: id, Reason: v.r.FormValue("reason"), Detail: newlines(v.r.FormValue("detail")),
+		Back: v.back("/")}
+	p.Title = "Report"
+	err = v.send(http.MethodPost, "/v1/reports", map[string]any{
+		"target_type": strings.TrimSuffix(kind, "s"), "target_id": id, "reason": p.Reason, "detail": p.Detail,
+	}, nil)
+	status := http.StatusOK
+	switch {
+	case expired(err) && err != nil:
+		return err
+	case err != nil:
+		p.Problem = problemOf(err)
+		status = p.Problem.Status
+		v.again(p.Problem)
+	default:
+		p.Done = true
+		if err := v.load(); err != nil {
+			return err
+		}
+	}
+	v.render(status, "report", p)
+	return nil
+}
