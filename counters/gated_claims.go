@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/maypok86/otter/v2"
@@ -15,8 +16,8 @@ import (
 
 // DropClaims is the part of a drop that claims change.
 type DropClaims struct {
-	Claimed int64 // live claims of all users
-	Own     int64 // the viewer's claim that is in force; 0 for none
+	Claimed int64         // live claims of all users
+	Own     *models.Claim // the viewer's claim that is in force; nil for none
 }
 
 // DirectClaims makes and reads claims in MySQL, in direct mode. It is safe for concurrent use.
@@ -77,7 +78,7 @@ func (d *DirectClaims) States(ctx context.Context, viewer int64, drops []models.
 	}
 	for i := range drops {
 		if c := claims[ids[i]]; c.State.Live() {
-			states[i].Own = c.ID
+			states[i].Own = &c
 		}
 	}
 	return states, nil
@@ -229,7 +230,8 @@ func (g *GatedClaims) reserved(ctx context.Context, taken TakenClaim) (*models.C
 	return c, nil
 }
 
-// States takes the counts and claims of warm drops from the gate, and the rest from MySQL.
+// States takes the counts and claims of warm drops from the gate, and the rest from MySQL. Of a claim, the gate knows
+// the id alone, so one query reads the rows of all. A claim without a row yet is reserved.
 func (g *GatedClaims) States(ctx context.Context, viewer int64, drops []models.Drop) ([]DropClaims, error) {
 	ids := make([]int64, len(drops))
 	for i := range drops {
@@ -238,13 +240,26 @@ func (g *GatedClaims) States(ctx context.Context, viewer int64, drops []models.D
 	warm := g.gate.States(ctx, viewer, ids)
 	var cold []models.Drop
 	var places []int
+	var claimed []int64 // drops
 	states := make([]DropClaims, len(drops))
 	for i := range drops {
 		if state, ok := warm[ids[i]]; ok && !state.Gone {
-			states[i] = DropClaims{state.Claimed, state.ClaimID}
+			states[i].Claimed = state.Claimed
+			if state.ClaimID != 0 {
+				claimed = append(claimed, ids[i])
+			}
 			continue
 		}
 		cold, places = append(cold, drops[i]), append(places, i)
+	}
+	rows, err := g.store.ClaimsAmong(ctx, viewer, claimed)
+	if err != nil {
+		return nil, err
+	}
+	for i := range drops {
+		if id := warm[ids[i]].ClaimID; slices.Contains(claimed, ids[i]) {
+			states[i].Own = g.held(ctx, &drops[i], rows[ids[i]], id)
+		}
 	}
 	rest, err := g.DirectClaims.States(ctx, viewer, cold)
 	if err != nil {
@@ -254,6 +269,27 @@ func (g *GatedClaims) States(ctx context.Context, viewer int64, drops []models.D
 		states[place] = rest[i]
 	}
 	return states, nil
+}
+
+// held returns the claim to a drop that its user holds at the gate, by its id; nil if MySQL has ended it. Row is what
+// MySQL has of the user and the drop. The time of expiry is missing if the gate does not tell when it accepted a claim
+// without a row.
+func (g *GatedClaims) held(ctx context.Context, d *models.Drop, row models.Claim, id int64) *models.Claim {
+	switch {
+	case row.ID == id && row.State.Live():
+		return &row
+	case row.ID == id:
+		return nil
+	}
+	c := &models.Claim{ID: id, DropID: d.ID, State: models.StateReserved}
+	if d.ConfirmWithin == 0 {
+		return c
+	}
+	if taken, ok, err := g.gate.Taken(ctx, id); err == nil && ok && !taken.At.IsZero() {
+		expires := taken.At.Add(time.Duration(d.ConfirmWithin) * time.Second)
+		c.ExpiresAt = &expires
+	}
+	return c
 }
 
 // Apply sends the settings of a drop to the gate, where they take effect. If the drop is cold, it has no effect.

@@ -5,11 +5,13 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"likewise/internal/testkit"
 	"likewise/models"
@@ -30,7 +32,7 @@ type drop struct {
 	ConfirmWithin *int64     `json:"confirm_within"`
 	ClosedAt      *time.Time `json:"closed_at"`
 	State         string
-	Claim         *struct{ ID string }
+	Claim         *claim
 	Version       int64
 }
 
@@ -423,6 +425,76 @@ func (a *api) expire(t testing.TB, d drop) {
 	n, _, err := stock.New(a.store).ExpireClaims(t.Context())
 	assert.NoError(t, err)
 	assert.Equal(t, 1, n)
+}
+
+// A drop shows the claim of its reader as the claim itself is read, whether its row is in MySQL yet or not.
+func TestDrop_showsTheClaimOfItsReader(t *testing.T) {
+	t.Parallel()
+	eachMode(t, func(t *testing.T, a *api) {
+		ada, bob, carol := a.account(t), a.account(t), a.account(t)
+		d := a.newDrop(t, ada, obj{"confirm_within": 600})
+		list := fmt.Sprintf("/v1/posts/%d/drops", d.PostID)
+		free := read[drop](t, a.must(t, 201, ada, "POST", list, obj{"title": "Free", "stock": 2}))
+		made := a.claim(t, 201, bob, d)
+		a.claim(t, 201, bob, free)
+		shows := func(state string) {
+			t.Helper()
+			want := claim{ID: made.ID, State: state, ExpiresAt: made.ExpiresAt}
+			if c := a.claimByID(t, bob, made.ID); c.State != state {
+				t.Errorf("the claim is %s, want %s", c.State, state)
+			}
+			if got := a.drop(t, bob, d).Claim; assert.NotNil(t, got) {
+				assert.Equal(t, want, *got)
+			}
+			all := read[page[drop]](t, a.must(t, 200, bob, "GET", list, nil)).Items
+			assert.Equal(t, want, *all[1].Claim)
+			assert.Nil(t, a.drop(t, carol, d).Claim)
+		}
+		shows("reserved")
+		a.settle()
+		shows("reserved")
+		if got := a.drop(t, bob, free).Claim; got.State != "confirmed" || got.ExpiresAt != nil {
+			t.Errorf("without confirmation it is %+v", got)
+		}
+
+		// The claims of a page take one query, and none if there are none.
+		for as, want := range map[account]int{bob: 1, carol: map[string]int{"direct": 1}[a.mode]} {
+			a.must(t, 200, as, "GET", list, nil)
+			a.sent.take()
+			a.must(t, 200, as, "GET", list, nil)
+			n := 0
+			for _, statement := range a.sent.take() {
+				n += strings.Count(statement, "FROM claims")
+			}
+			assert.Equal(t, want, n)
+		}
+		a.must(t, 200, bob, "POST", "/v1/claims/"+made.ID+"/confirm", nil)
+		made.ExpiresAt = a.claimByID(t, bob, made.ID).ExpiresAt
+		shows("confirmed")
+
+		// A claim that MySQL has ended is not in force, although the gate does not know it yet.
+		other := a.newDrop(t, ada, obj{"confirm_within": 600})
+		a.claim(t, 201, carol, other)
+		a.settle()
+		a.expire(t, other)
+		assert.Nil(t, a.drop(t, carol, other).Claim)
+
+		if a.mode == "direct" {
+			return
+		}
+		late := a.newDrop(t, ada, obj{"confirm_within": 600})
+		want := a.claim(t, 201, bob, late)
+		a.settle()
+		_, err := a.store.Pool().Exec("DELETE FROM claims WHERE drop_id IN (?,?)", late.ID, free.ID)
+		require.NoError(t, err)
+		if got := a.drop(t, bob, late).Claim; assert.NotNil(t, got) {
+			assert.Equal(t, claim{ID: want.ID, State: "reserved", ExpiresAt: want.ExpiresAt}, *got)
+		}
+		if got := a.drop(t, bob, free).Claim; assert.NotNil(t, got) {
+			assert.Equal(t, "reserved", got.State)
+			assert.Nil(t, got.ExpiresAt)
+		}
+	})
 }
 
 // A claim that expires while it is read is shown as it was before or after, not as returned.

@@ -33,8 +33,11 @@ type dropJSON struct {
 	Can           dropCanJSON      `json:"can"`
 }
 
+// ownClaimJSON is a claim that is in force.
 type ownClaimJSON struct {
-	ID models.ID `json:"id"`
+	ID        models.ID  `json:"id"`
+	State     string     `json:"state"`
+	ExpiresAt *time.Time `json:"expires_at"`
 }
 
 // dropsJSON shows drops to the viewer. Reading what is left of them takes one call for all.
@@ -69,8 +72,8 @@ func (s *Server) dropJSON(d *models.Drop, state counters.DropClaims, now time.Ti
 	if d.ConfirmWithin > 0 {
 		out.ConfirmWithin = &d.ConfirmWithin
 	}
-	if state.Own != 0 {
-		out.Claim = &ownClaimJSON{models.ID(state.Own)}
+	if c := state.Own; c != nil {
+		out.Claim = &ownClaimJSON{models.ID(c.ID), c.State.String(), c.ExpiresAt}
 	}
 	out.State = d.StateAt(now, out.Remaining)
 	return out
