@@ -36,6 +36,13 @@ func (s *Server) newUserJSON(u *models.User) userJSON {
 	return out
 }
 
+// meJSON is the account with what every page shows of it.
+type meJSON struct {
+	userJSON
+
+	UnreadNotificationsCount int64 `json:"unread_notifications_count"` // models.MaxUnread means that many or more
+}
+
 type sessionJSON struct {
 	User  userJSON `json:"user"`
 	Token string   `json:"token"`
@@ -128,7 +135,11 @@ func (s *Server) me(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(s.newUserJSON(user))
+	unread, err := s.people.UnreadCount(c.UserContext(), user.ID)
+	if err != nil {
+		return err
+	}
+	return c.JSON(meJSON{s.newUserJSON(user), unread})
 }
 
 // editMe changes the profile. Profiles have no version: only their user edits them, and the last edit wins.
@@ -171,7 +182,10 @@ func (s *Server) editMe(c *fiber.Ctx) error {
 		return err
 	}
 	s.sessions.Refresh(sessionHash(c)) // the session holds the name, for new posts and comments
-	return s.me(c)
+	if user, err = s.accounts.UserByID(c.UserContext(), user.ID); err != nil {
+		return err
+	}
+	return c.JSON(s.newUserJSON(user))
 }
 
 // valueOf returns *p, and "" for nil.

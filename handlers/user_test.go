@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+
 	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models"
@@ -364,4 +366,36 @@ func TestDeletion_leavesAPlaceholder(t *testing.T) {
 			t.Errorf("%d requests to take the likes back", n)
 		}
 	}, withClock(&ahead))
+}
+
+// The account has the number of unread notifications, so that the header of a page takes one request.
+func TestMe_countsUnreadNotifications(t *testing.T) {
+	t.Parallel()
+	eachMode(t, func(t *testing.T, a *api) {
+		ada, bob := a.account(t), a.account(t)
+		counts := func(want int64) {
+			t.Helper()
+			r := a.must(t, 200, ada, "GET", "/v1/me", nil)
+			unread := read[struct {
+				Count int64 `json:"unread_notifications_count"`
+			}](t, r)
+			assert.Equal(t, want, unread.Count)
+			alone := read[struct {
+				Count int64 `json:"unread_count"`
+			}](t, a.must(t, 200, ada, "GET", "/v1/notifications/unread-count", nil))
+			assert.Equal(t, want, alone.Count)
+		}
+		counts(0)
+		tag := a.must(t, 200, ada, "GET", "/v1/me", nil).Header.Get("ETag")
+		p := a.newPost(t, ada)
+		a.newComment(t, bob, p.ID)
+		counts(1)
+		a.must(t, 200, ada, "GET", "/v1/me", nil, header{"If-None-Match", tag})
+		a.newComment(t, bob, p.ID)
+		counts(2)
+		edited := a.must(t, 200, ada, "PATCH", "/v1/me", obj{"bio": "Counts."})
+		assert.NotContains(t, string(edited.Body), "unread")
+		a.must(t, 200, ada, "PUT", userPath(bob)+"/block", nil)
+		counts(0)
+	})
 }
