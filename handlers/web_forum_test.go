@@ -1,0 +1,324 @@
+//go:build web
+
+package handlers_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// publish writes a post by the API, and returns its id.
+func (s *forum) publish(t *testing.T, as account, title string) int64 {
+	t.Helper()
+	var made struct{ ID int64 }
+	s.must(t, 201, as, "POST", "/v1/posts", obj{"title": title, "content": "Some *text*.", "tags": []string{"go"}}).
+		into(t, &made)
+	return made.ID
+}
+
+// say writes a comment by the API, and returns its id.
+func (s *forum) say(t *testing.T, as account, post int64, parent any, text string) int64 {
+	t.Helper()
+	var made struct{ ID int64 }
+	s.must(t, 201, as, "POST", fmt.Sprintf("/v1/posts/%d/comments", post), obj{"content": text, "parent_id": parent}).
+		into(t, &made)
+	return made.ID
+}
+
+// Everybody's pages, and how many requests each makes to the API: cold, signed in.
+func TestWeb_pagesAskLittle(t *testing.T) {
+	t.Parallel()
+	s := newForum(t)
+	ada, bob := s.account(t), s.account(t)
+	post := s.publish(t, ada, "A first post")
+	top := s.say(t, bob, post, nil, "A comment.")
+	s.say(t, ada, post, top, "A reply.")
+	v := s.as(t, ada)
+	for path, most := range map[string]int{
+		"/": 3, "/new": 3, "/top": 3, "/top?window=week": 3, "/active": 3, "/tags": 2, "/tags/go": 2, "/search": 1,
+		"/search?q=first": 2, "/search?q=comment&in=comments": 2, "/feed": 2, "/unread": 2, "/bookmarks": 2, "/likes": 2,
+		fmt.Sprintf("/posts/%d", post): 3, fmt.Sprintf("/posts/%d/new", post): 4, fmt.Sprintf("/posts/%d/all", post): 4,
+		fmt.Sprintf("/posts/%d?sort=top", post): 3, fmt.Sprintf("/comments/%d", top): 3,
+		fmt.Sprintf("/comments/%d/replies", top): 3, fmt.Sprintf("/comments/%d/reply", top): 3,
+		fmt.Sprintf("/posts/%d/revisions?version=0", post): 3, fmt.Sprintf("/comments/%d/revisions", top): 2,
+		fmt.Sprintf("/posts/%d/likes", post): 2, fmt.Sprintf("/users/%d", ada.ID): 2, "/users/" + ada.Name: 2,
+		fmt.Sprintf("/users/%d/comments", bob.ID): 2, fmt.Sprintf("/users/%d/followers", ada.ID): 2,
+		fmt.Sprintf("/users/%d/following", ada.ID): 2, "/notifications": 2, "/claims": 2, "/drafts": 2, "/reports": 2,
+		"/settings": 1, "/settings/sessions": 2, "/settings/tokens": 2, "/settings/blocks": 2, "/settings/data": 1,
+		"/posts/new": 2, fmt.Sprintf("/posts/%d/edit", post): 2, fmt.Sprintf("/posts/%d/report", post): 2,
+		fmt.Sprintf("/posts/%d/drops/new", post): 2, "/help": 1, "/sign-in": 1, "/sign-up": 1,
+	} {
+		s.requests()
+		v.see(path).wellFormed()
+		asked := s.requests()
+		assert.LessOrEqual(t, len(asked), most, "%s asks %s", path, strings.Join(asked, ", "))
+	}
+	anonymous := s.guest(t)
+	for _, path := range []string{
+		"/", "/new", "/top", "/tags", "/tags/go", "/search?q=first", fmt.Sprintf("/posts/%d", post),
+		fmt.Sprintf("/posts/%d/all", post), fmt.Sprintf("/comments/%d", top), fmt.Sprintf("/users/%d", ada.ID), "/help",
+		"/sign-in", "/sign-up",
+	} {
+		anonymous.see(path).wellFormed()
+	}
+	for _, path := range []string{"/nothing", "/posts/999", "/posts/x", "/users/nobody", "/comments/999"} {
+		d := anonymous.get(path)
+		assert.Equal(t, http.StatusNotFound, d.status, path)
+		d.wellFormed()
+	}
+	for _, path := range []string{"/feed", "/settings", "/notifications", "/posts/new"} {
+		d := anonymous.get(path)
+		assert.Equal(t, http.StatusUnauthorized, d.status, path)
+		d.has("Sign in").wellFormed()
+	}
+}
+
+// A person signs up, writes, is answered, and changes what there is to change, without scripts.
+func TestWeb_everythingWorksWithoutScripts(t *testing.T) {
+	t.Parallel()
+	s := newForum(t)
+	other := s.account(t)
+	v := s.guest(t)
+
+	d := v.see("/sign-up").submit("/sign-up", "username", "x", "email", "wrong", "password", password)
+	require.Equal(t, http.StatusUnprocessableEntity, d.status)
+	d.has("username").wellFormed()
+	assert.Equal(t, "wrong", d.form("/sign-up").Get("email"), "what was typed is still there")
+	d = d.done("/sign-up", "username", "ada", "email", "ada@example.org", "password", password)
+	d.has("ada").hasNot("Sign up")
+
+	d = v.see("/posts/new").done("", "title", "A question", "content", "Why **not**?", "tags", "go redis")
+	d.has("A question").has("Why not?").has("redis")
+	at := d.url.Path
+	var id int64
+	_, err := fmt.Sscanf(at, "/posts/%d", &id)
+	require.NoError(t, err)
+
+	d = v.see(at).done(at+"/comments", "content", "My own *comment*.")
+	d.has("My own comment.")
+	d = v.see(at).has("My own comment.").has("1 comment")
+	reply := s.say(t, other, id, nil, "Somebody else's view.")
+	d = v.see(at).has("1 unread").has("To the first unread comment")
+	d = v.see(at).hasNot("To the first unread comment")
+	d = v.see(fmt.Sprintf("/comments/%d/reply?quote=1", reply))
+	assert.Equal(t, "> Somebody else's view.\n\n", d.form(at+"/comments").Get("content"))
+	d.done(at+"/comments", "content", "> Somebody else's view.\n\nIndeed.").has("Indeed.")
+
+	d = v.see(at)
+	d.done(at+"/like").has("1 likes, you like this")
+	v.see(at).done(at + "/like").has("0 likes")
+	v.see(at).done(at + "/bookmark").has("Remove bookmark")
+	v.see("/bookmarks").has("A question")
+	v.see(at).done(at + "/subscription").has("Stop following")
+	v.see(at+"/edit").done("", "title", "A better question").has("A better question").has("edited")
+	v.see(at + "/revisions?version=0").has("A question").has("Version 1")
+
+	profile := fmt.Sprintf("/users/%d", other.ID)
+	v.see(profile).done(profile + "/follow").has("Stop following")
+	v.see(profile).done(profile + "/block").has("Unblock")
+	v.see("/settings/blocks").has(other.Name).done(profile + "/block").has("You block nobody.")
+
+	report := fmt.Sprintf("/comments/%d/report", reply)
+	v.see(report).done(report, "reason", "spam", "detail", "Twice.").has("A moderator will look at it")
+	v.see("/reports").has("not decided yet")
+
+	v.see("/notifications").has(other.Name).done("").hasNot("new comments")
+	v.see("/settings").done("/settings/profile", "display_name", "Ada L.", "bio", "Counts.").has("Saved.")
+	v.see("/settings/tokens").done("/settings/tokens", "name", "bot", "scope", "read").has("shown only now")
+	d = v.see("/settings/sessions")
+	d = d.submit("/settings/password", "current_password", "wrong", "new_password", "another good password")
+	assert.Equal(t, http.StatusForbidden, d.status, d.text())
+	d.has("password is wrong")
+
+	d = v.see(at).done(at + "/delete").has("Delete this post?")
+	d = d.done(at + "/delete").has("You can restore it")
+	assert.Equal(t, http.StatusNotFound, v.get(at).status)
+	v.see(at + "/restore").done(at + "/restore").has("A better question")
+
+	v.see("/").done("/sign-out").has("Sign in")
+	v.see("/sign-in").done("/sign-in", "login", "ada", "password", password).has("Ada L.")
+	v.see("/settings/data").done("/settings/data/delete", "password", password).has("Sign in")
+}
+
+func TestWeb_offersAndClaims(t *testing.T) {
+	t.Parallel()
+	s := newForum(t)
+	ada, bob := s.account(t), s.account(t)
+	post := s.publish(t, ada, "Tickets")
+	at := fmt.Sprintf("/posts/%d", post)
+	owner := s.as(t, ada)
+	d := owner.see(at+"/drops/new").submit("", "title", "A ticket", "stock", "many")
+	require.Equal(t, http.StatusUnprocessableEntity, d.status)
+	d.has("must be a whole number").done("", "stock", "1", "confirm_within", "10").has("A ticket").has("1 left")
+	v := s.as(t, bob)
+	d = v.see(at)
+	drop := ""
+	for _, f := range d.elements("form") {
+		if action, _ := attribute(f, "action"); strings.HasPrefix(action, "/drops/") {
+			drop = action
+		}
+	}
+	d = d.done(drop).has("reserved for you").has("0 left")
+	claim := ""
+	for _, f := range d.elements("form") {
+		if action, _ := attribute(f, "action"); strings.HasSuffix(action, "/return") {
+			claim = strings.TrimSuffix(action, "/return")
+		}
+	}
+	s.settle()
+	v.see("/claims").done(claim + "/confirm").has("confirmed")
+	v.see(at).has("You have one.").done(claim + "/return").has("1 left")
+	s.guest(t).see(at).has("Sign in to claim one")
+}
+
+// What was typed survives refusals, outages, and the end of a session.
+func TestWeb_losesNoText(t *testing.T) {
+	t.Parallel()
+	s := newForum(t)
+	ada := s.account(t)
+	at := fmt.Sprintf("/posts/%d", s.publish(t, ada, "A post"))
+	v := s.as(t, ada)
+	const text = "Three\nlines\n  of <text> & more"
+
+	s.away.Store(true)
+	form := func() url.Values { // as on the page that was read before
+		s.away.Store(false)
+		defer s.away.Store(true)
+		return v.see(at).form(at + "/comments")
+	}()
+	form.Set("content", text)
+	d := v.post(at+"/comments", form)
+	assert.Equal(t, http.StatusServiceUnavailable, d.status)
+	kept := d.form(at + "/comments")
+	assert.Equal(t, text, kept.Get("content"))
+	assert.Equal(t, form.Get("key"), kept.Get("key"), "the same key: the first may have been posted")
+	s.away.Store(false)
+
+	// The API has posted the comment, but its answer was lost.
+	s.lost.Store(true)
+	d = v.post(at+"/comments", kept)
+	assert.Equal(t, http.StatusServiceUnavailable, d.status)
+	s.lost.Store(false)
+	again := d.form(at + "/comments")
+	assert.Equal(t, text, again.Get("content"))
+	d = v.post(at+"/comments", again)
+	require.Equal(t, http.StatusOK, d.status, d.text())
+	v.see(at).has("1 comment")
+
+	// A refusal names the field, and another text has another key.
+	long := strings.Repeat("x", 60001)
+	form = v.see(at).form(at + "/comments")
+	form.Set("content", long)
+	d = v.post(at+"/comments", form)
+	assert.Equal(t, http.StatusUnprocessableEntity, d.status)
+	d.wellFormed()
+	assert.Equal(t, long, d.form(at+"/comments").Get("content"))
+	assert.NotEqual(t, form.Get("key"), d.form(at+"/comments").Get("key"))
+
+	// The session ends while the form is open.
+	form = v.see(at).form(at + "/comments")
+	form.Set("content", text)
+	user := s.guest(t)
+	user.see("/sign-up").done("/sign-up", "username", "carol", "email", "carol@example.org", "password", password)
+	form = user.see(at).form(at + "/comments")
+	form.Set("content", text)
+	user.see("/settings/sessions")
+	other := s.guest(t)
+	d = other.post(at+"/comments", form)
+	assert.Equal(t, http.StatusUnauthorized, d.status)
+	d = d.done("/sign-in", "login", "carol", "password", password)
+	assert.Equal(t, text, d.form(at+"/comments").Get("content"))
+	d.done(at + "/comments")
+	user.see(at).has("2 comments")
+}
+
+// Somebody else has saved the post meanwhile: the form shows both versions.
+func TestWeb_showsBothVersions(t *testing.T) {
+	t.Parallel()
+	s := newForum(t)
+	ada := s.account(t)
+	id := s.publish(t, ada, "A post")
+	at := fmt.Sprintf("/posts/%d/edit", id)
+	v := s.as(t, ada)
+	form := v.see(at).form("")
+	s.must(t, 200, ada, "PATCH", fmt.Sprintf("/v1/posts/%d", id), obj{"content": "Theirs."}, header{"If-Match", `"v0"`})
+	form.Set("content", "Mine.")
+	d := v.post(at, form)
+	require.Equal(t, http.StatusPreconditionFailed, d.status)
+	d.has("Theirs.").wellFormed()
+	assert.Equal(t, "Mine.", d.form("").Get("content"))
+	d.done("").has("Mine.").hasNot("Theirs.")
+}
+
+func TestWeb_refusesOtherSites(t *testing.T) {
+	t.Parallel()
+	s := newForum(t)
+	ada := s.account(t)
+	at := fmt.Sprintf("/posts/%d", s.publish(t, ada, "A post"))
+	v := s.as(t, ada)
+	for _, from := range []http.Header{
+		{"Origin": {"https://evil.example"}},
+		{"Origin": {"null"}},
+		{"Sec-Fetch-Site": {"cross-site"}},
+		{"Sec-Fetch-Site": {"same-site"}},
+		{},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.base+at+"/like", strings.NewReader("liked=true"))
+		require.NoError(t, err)
+		req.Header = from.Clone()
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		assert.Equal(t, http.StatusForbidden, v.open(req).status, from)
+		req, err = http.NewRequestWithContext(t.Context(), http.MethodPut, s.base+"/v1"+at+"/like", nil)
+		require.NoError(t, err)
+		req.Header = from.Clone()
+		assert.Equal(t, http.StatusForbidden, v.open(req).status, from)
+	}
+	v.see(at).has("0 likes")
+	for _, back := range []string{"https://evil.example/", "//evil.example", "/\\evil.example", "javascript:alert(1)"} {
+		d := v.see(at).submit(at+"/like", "back", back)
+		assert.Equal(t, "/", d.url.Path, back)
+		assert.Equal(t, strings.TrimPrefix(s.base, "http://"), d.url.Host)
+	}
+}
+
+// The anonymous share pages, which are at most a second old.
+func TestWeb_sharedPagesAreFresh(t *testing.T) {
+	t.Parallel()
+	s := newForum(t)
+	ada := s.account(t)
+	id := s.publish(t, ada, "A post")
+	at := fmt.Sprintf("/posts/%d", id)
+	v := s.guest(t)
+	v.see(at).has("Nobody has commented yet.")
+	s.requests()
+	for range 20 {
+		v.see(at)
+	}
+	assert.LessOrEqual(t, len(s.requests()), 4, "visitors share the copy")
+	s.say(t, ada, id, nil, "News.")
+	require.Eventually(t, func() bool { return strings.Contains(v.see(at).text(), "News.") }, 10*time.Second,
+		50*time.Millisecond)
+	s.as(t, ada).see(at).has("Delete") // an own page is not shared
+	v.see(at).hasNot("Delete")
+}
+
+func TestWeb_banned(t *testing.T) {
+	t.Parallel()
+	s := newForum(t)
+	moderator, ada := s.moderator(t), s.account(t)
+	at := fmt.Sprintf("/posts/%d", s.publish(t, moderator, "A post"))
+	v := s.as(t, ada)
+	form := v.see(at).form(at + "/comments")
+	s.must(t, 200, moderator, "POST", "/v1/admin/users/"+strconv.FormatInt(ada.ID, 10)+"/ban", obj{"reason": "Enough."})
+	form.Set("content", "One more word.")
+	d := v.post(at+"/comments", form)
+	assert.Contains(t, d.body, "One more word.")
+}
