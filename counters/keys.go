@@ -46,6 +46,8 @@ import (
 //	limits:OWNER                 zset    limits of an owner, each with the time when its burst is refilled (µs);
 //	                                     expires with the last of them
 //
+// The channel peer:NAME has the requests to a process and the replies that it waits for; see peers.go.
+//
 // Personal data is in the sets of liked targets, in the hashes of claims, under the keys of claims for a day, in the
 // outbox until Kafka has the events, and in limits:account:ID. When an account is deleted, the job void removes its
 // likes and its limits, and ends its claims.
@@ -91,6 +93,9 @@ func garbageKey(shard int) string { return shardTag(shard) + ":garbage" }
 type targetKeys struct {
 	shard, outbox, garbage, likes, warming string
 }
+
+// peerChannel returns the name of the channel of a process.
+func peerChannel(name string) string { return "peer:" + name }
 
 func (r *Redis) keys(t models.Target) targetKeys {
 	shard := t.Shard(r.shards)

@@ -63,6 +63,7 @@ type parts struct {
 	claims   *counters.Claims    // nil in direct mode
 	ids      *counters.IDs
 	edition  *counters.Edition // nil in direct mode
+	peers    *counters.Peers   // nil in direct mode
 	desk     *workers.Desk
 	releaser *workers.Releaser
 	settle   func() // returns when MySQL holds every acknowledged like and claim
@@ -71,7 +72,7 @@ type parts struct {
 // use sets the parts.
 func (p parts) use(c *handlers.Config) {
 	behindGate(p.likes, p.gate)(c)
-	c.Claims, c.IDs, c.Desk, c.Edition = p.claims, p.ids, p.desk, p.edition
+	c.Claims, c.IDs, c.Desk, c.Edition, c.Peers = p.claims, p.ids, p.desk, p.edition, p.peers
 }
 
 // eachMode runs the test once in each mode, on a database of its own.

@@ -3,6 +3,7 @@ package handlers_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -26,6 +27,7 @@ func gated(t *testing.T, store, behind *db.DB) parts {
 	return parts{
 		likes: likes, gate: likes, claims: claims, ids: counters.NewIDs(r, store), edition: counters.NewEdition(r),
 		desk: workers.NewDesk(store, r, likes), releaser: workers.NewReleaser(store, r, claims, metrics),
+		peers:  counters.NewPeers(r, slog.New(slog.DiscardHandler)),
 		settle: settle,
 	}
 }

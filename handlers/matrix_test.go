@@ -276,6 +276,14 @@ var objects = map[string]func(w *world, owner account) string{
 	"file":        func(*world, account) string { return "docs.js" },
 	"FeedTag":     func(*world, account) string { return "go" },
 	"SitemapPage": func(*world, account) string { return "1" },
+	"StreamId": func(w *world, owner account) string {
+		f, err := w.tryWatch("posts=1", header{"Authorization", "Bearer " + owner.Token})
+		if err != nil {
+			return "none" // a banned owner cannot open one
+		}
+		w.t.Cleanup(f.close)
+		return f.id(w.t)
+	},
 	// A draft of the caller, as all keys are.
 	"DraftKey": func(w *world, owner account) string {
 		if owner.ID == 0 {

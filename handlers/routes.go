@@ -22,7 +22,7 @@ type route struct {
 // changesReads reports whether a request of the route may change what shared reads return.
 func (r route) changesReads() bool {
 	switch {
-	case r.method == fiber.MethodGet:
+	case r.method == fiber.MethodGet, r.limit == limitRead:
 		return false
 	// Many at a time, and without such an effect.
 	case r.limit == limitLike || r.limit == limitLogin || r.limit == limitUpload || r.limit == limitNote ||
@@ -172,6 +172,7 @@ func (s *Server) routes() []route {
 		{"GET", "/v1/tags", models.PermPostRead, limitReadTags, s.listTags, nil},
 		{"GET", "/v1/likes", models.PermLikeRead, limitRead, s.readLikes, nil},
 		{"GET", "/v1/stream", models.PermStreamRead, limitRead, s.openStream, nil},
+		{"PUT", "/v1/streams/:id", models.PermStreamChange, limitRead, s.changeStream, nil},
 		{"POST", "/v1/reports", models.PermReportCreate, limitReport, s.reportContent, s.repeatReport},
 
 		// Moderators: posts

@@ -68,6 +68,7 @@ type Config struct {
 	Claims  *counters.Claims  // nil in direct mode
 	IDs     *counters.IDs     // required; of claims
 	Edition *counters.Edition // nil in direct mode: requests then share no reads
+	Peers   *counters.Peers   // nil in direct mode: a stream is then changed in its own process alone
 	Images  images.Store      // nil: users cannot upload images
 	Room    models.ImageRoom  // of images; the zero value means models.DefaultImageRoom
 	// MakeImage decodes and encodes uploads, one at a time: images.MakeApart. nil means images.Make, which keeps a
@@ -143,6 +144,7 @@ type Server struct {
 	idempotency idempotency
 	cors        cors
 	hub         *live.Hub
+	peers       *counters.Peers // nil in direct mode
 	unread      *otter.Cache[int64, knownUnread]
 	answers     *admission.Answers
 	downloads   admission.Downloads
@@ -253,7 +255,13 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	s.app = s.newApp()
-	return s, s.install()
+	if err := s.install(); err != nil {
+		return nil, err
+	}
+	if s.peers = c.Peers; s.peers != nil {
+		s.peers.Serve(s.answerPeer)
+	}
+	return s, nil
 }
 
 // complete checks the Config and sets the defaults.
@@ -409,6 +417,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	streams := s.hub.Shutdown(ctx)
+	if s.peers != nil {
+		s.peers.Close()
+	}
 	s.awaitClosed(ctx)
 	if err := s.app.ShutdownWithContext(ctx); err != nil && !errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("shut down: %w", err)

@@ -29,7 +29,9 @@ func twoProcesses(t *testing.T, changes ...func(*handlers.Config)) (here, there 
 	t.Cleanup(func() { other.Close() })
 	gate := counters.NewLikes(other, store, counters.LikesOptions{})
 	with := func(likes *counters.Likes, r *counters.Redis) []func(*handlers.Config) {
-		use := func(c *handlers.Config) { c.Edition = counters.NewEdition(r) }
+		use := func(c *handlers.Config) {
+			c.Edition, c.Peers = counters.NewEdition(r), counters.NewPeers(r, c.Logger)
+		}
 		return append([]func(*handlers.Config){behindGate(likes, likes), use}, changes...)
 	}
 	here, there = serve(t, first, with(likes, r)...), serve(t, store, with(gate, other)...)

@@ -126,31 +126,26 @@ func (s *Server) readDropCounts(
 // openStream sends counts as they change, as server-sent events. It hijacks the connection: the server writes an answer
 // within one deadline, and a stream needs one for each write.
 func (s *Server) openStream(c *fiber.Ctx) error {
-	targets, err := streamTargets(c)
+	wanted, err := queriedTargets(c)
 	if err != nil {
 		return err
 	}
-	var valid func() bool // nil: what the stream sends is public
-	if targets[len(targets)-1].Kind == kindNotifications {
-		valid = s.sessionCheck(c)
+	targets, err := wanted.targets(c)
+	if err != nil {
+		return err
 	}
-	from := s.clientKey(c)
-	if err := s.hub.Admit(from, nil, nil); err != nil {
+	client := live.Client{From: s.clientKey(c)}
+	if viewer(c) != nil {
+		client.Owner, client.Valid = sessionHash(c), s.sessionCheck(c)
+	}
+	if err := s.hub.Admit(client.From, nil, nil); err != nil {
 		return s.refusedStream(c, err)
 	}
-	known := s.hub.Latest(targets)
-	unknown := slices.DeleteFunc(slices.Clone(targets), func(t models.Target) bool { return known[t] != nil })
-	if len(unknown) > 0 {
-		read, err := s.readCounts(c.UserContext(), unknown)
-		if err != nil {
-			return err
-		}
-		maps.Copy(known, read)
+	following, err := s.following(c.UserContext(), targets)
+	if err != nil {
+		return err
 	}
-	if !slices.ContainsFunc(targets, func(t models.Target) bool { return !known[t].Gone() }) {
-		return models.Errorf(models.CodeNotFound, "There are no such posts, comments or drops.")
-	}
-	if err := s.hub.Admit(from, targets, known); err != nil {
+	if err := s.hub.Admit(client.From, targets, following.Known); err != nil {
 		return s.refusedStream(c, err)
 	}
 	c.Set(fiber.HeaderContentType, mimeEventStream)
@@ -171,18 +166,37 @@ func (s *Server) openStream(c *fiber.Ctx) error {
 		if wrapped, ok := conn.(interface{ UnsafeConn() net.Conn }); ok {
 			conn = wrapped.UnsafeConn() // without the bytes that the server has read ahead
 		}
-		if err := s.hub.Serve(conn, from, targets, known, head, resume, valid); err != nil {
+		if err := s.hub.Serve(conn, s.newStreamID(), client, following, head, resume); err != nil {
 			s.refuseStream(conn, &refused, request, err)
 		}
 	})
 	return nil
 }
 
+// following reads the counts of those targets that no stream of this process follows. It returns CodeNotFound if all
+// targets are gone.
+func (s *Server) following(ctx context.Context, targets []models.Target) (live.Following, error) {
+	known := s.hub.Latest(targets)
+	unknown := slices.DeleteFunc(slices.Clone(targets), func(t models.Target) bool { return known[t] != nil })
+	if len(unknown) > 0 {
+		read, err := s.readCounts(ctx, unknown)
+		if err != nil {
+			return live.Following{}, err
+		}
+		maps.Copy(known, read)
+	}
+	if !slices.ContainsFunc(targets, func(t models.Target) bool { return !known[t].Gone() }) {
+		return live.Following{}, models.Errorf(models.CodeNotFound, "There are no such posts, comments or drops.")
+	}
+	private := targets[len(targets)-1].Kind == kindNotifications // the rest is public
+	return live.Following{Targets: targets, Known: known, Private: private}, nil
+}
+
 // refusedStream counts a stream that was refused because of the client's address, and sets the headers of the limit.
 func (s *Server) refusedStream(c *fiber.Ctx, err error) error {
 	if models.ErrorCode(err) == models.CodeRateLimited {
 		s.metrics.limited.WithLabelValues("streams-by-address").Inc()
-		streams := s.hub.Limits.OfOne()
+		streams := max(1, s.hub.Limits.OfOne()) // 0 if only the process that holds the stream has the limit
 		rate := counters.Rate{Burst: streams, Every: live.RetryAfter / time.Duration(streams)}
 		admission.SetLimit(&c.Response().Header, "streams-by-address", rate,
 			counters.Taken{ResetAfter: live.RetryAfter})
@@ -208,29 +222,59 @@ func (s *Server) refuseStream(conn net.Conn, header *fasthttp.ResponseHeader, re
 	}
 }
 
-// streamTargets reads ?posts=, ?comments= and ?drops=, each a comma-separated list of ids, and ?notifications=. It
-// returns every target once, in an order that depends on the targets alone: ids of events rely on it. The viewer's
-// notifications come last.
-func streamTargets(c *fiber.Ctx) ([]models.Target, error) {
-	var targets []models.Target
-	for _, list := range []struct {
-		name string
-		kind models.TargetKind
-	}{{"posts", models.KindPost}, {"comments", models.KindComment}, {"drops", models.KindDrop}} {
+// streamWants is what a client wants to follow.
+type streamWants struct {
+	posts, comments, drops []int64
+	notifications          bool
+}
+
+// lists returns the lists of ids, by the name of the field and the kind of its targets.
+func (w *streamWants) lists() []streamList {
+	return []streamList{
+		{"posts", models.KindPost, &w.posts},
+		{"comments", models.KindComment, &w.comments},
+		{"drops", models.KindDrop, &w.drops},
+	}
+}
+
+type streamList struct {
+	name string
+	kind models.TargetKind
+	ids  *[]int64
+}
+
+// queriedTargets reads ?posts=, ?comments= and ?drops=, each a comma-separated list of ids, and ?notifications=.
+func queriedTargets(c *fiber.Ctx) (*streamWants, error) {
+	var wants streamWants
+	for _, list := range wants.lists() {
 		if !c.Context().QueryArgs().Has(list.name) {
 			continue
 		}
-		var ids []int64
 		for text := range strings.SplitSeq(c.Query(list.name), ",") {
 			id, ok := parseID(text)
 			if !ok {
 				return nil, models.Invalid(list.name,
 					models.BadFormat(models.FormatIDs, "must be a comma-separated list of ids"))
 			}
-			ids = append(ids, id)
+			*list.ids = append(*list.ids, id)
 		}
+	}
+	value, err := oneOf(c, "notifications", "false", "true")
+	wants.notifications = value == "true"
+	return &wants, err
+}
+
+// targets returns every target once, in an order that depends on the targets alone: ids of events rely on it. The
+// viewer's notifications come last.
+func (w *streamWants) targets(c *fiber.Ctx) ([]models.Target, error) {
+	var targets []models.Target
+	for _, list := range w.lists() {
+		ids := slices.Clone(*list.ids)
 		slices.Sort(ids)
 		for _, id := range slices.Compact(ids) {
+			if id < 1 {
+				return nil, models.Invalid(list.name, models.BadFormat(models.FormatIDs, "must be a list of ids"))
+			}
 			targets = append(targets, models.Target{Kind: list.kind, ID: id})
 		}
 		if len(targets) > live.MaxTargets {
@@ -238,11 +282,11 @@ func streamTargets(c *fiber.Ctx) ([]models.Target, error) {
 				Saying("must name at most %d posts, comments and drops in all", live.MaxTargets))
 		}
 	}
-	wanted, err := streamsNotifications(c)
-	if err != nil {
-		return nil, err
-	}
-	if wanted {
+	if w.notifications {
+		rule, _ := models.PermNotificationList.Rule()
+		if err := rule.Admit(viewer(c)); err != nil {
+			return nil, err
+		}
 		targets = append(targets, models.Target{Kind: kindNotifications, ID: viewerID(c)})
 	}
 	if len(targets) == 0 {

@@ -89,17 +89,6 @@ func (s *Server) unreadOf(ctx context.Context, userID int64) (*live.Counts, erro
 	return live.NewCounts("notifications", event)
 }
 
-// streamsNotifications reads ?notifications= of a stream. It returns CodeUnauthorized or CodeForbidden unless the
-// viewer may list notifications.
-func streamsNotifications(c *fiber.Ctx) (wanted bool, err error) {
-	value, err := oneOf(c, "notifications", "false", "true")
-	if err != nil || value == "false" {
-		return false, err
-	}
-	rule, _ := models.PermNotificationList.Rule()
-	return true, rule.Admit(viewer(c))
-}
-
 // sessionCheck returns a function that reports whether the session of the request is still valid. While that cannot be
 // found out, it is taken for valid: then no notifications can be read either.
 func (s *Server) sessionCheck(c *fiber.Ctx) func() bool {

@@ -55,6 +55,7 @@ type follower struct {
 	beats  atomic.Int64
 	retry  atomic.Int64
 	lastID atomic.Value // string
+	stream atomic.Value // string: the id of the stream
 	close  func()
 }
 
@@ -90,6 +91,7 @@ func (a *api) tryWatch(query string, headers ...header) (*follower, error) {
 	}
 	f := &follower{asked: asked, header: resp.Header, events: make(chan event, 10_000), close: cancel}
 	f.lastID.Store("")
+	f.stream.Store("")
 	go f.read(resp)
 	return f, nil
 }
@@ -106,7 +108,7 @@ func (f *follower) read(resp *http.Response) {
 			e.kind = value
 		case "data":
 			e.raw = value
-			if json.Unmarshal([]byte(value), &e.data) != nil {
+			if e.kind != "stream" && json.Unmarshal([]byte(value), &e.data) != nil {
 				return
 			}
 		case "id":
@@ -120,7 +122,13 @@ func (f *follower) read(resp *http.Response) {
 			if e.id != "" {
 				f.lastID.Store(e.id)
 			}
-			if e.kind != "" {
+			if e.kind == "stream" {
+				var stream struct{ ID string }
+				if json.Unmarshal([]byte(e.raw), &stream) != nil {
+					return
+				}
+				f.stream.Store(stream.ID)
+			} else if e.kind != "" {
 				e.at = time.Now()
 				f.events <- e
 			}

@@ -187,7 +187,8 @@ var (
 
 	// Follow counts as they change.
 
-	PermStreamRead = permission("stream.read", RoleAnonymous, All, ScopeRead)
+	PermStreamRead   = permission("stream.read", RoleAnonymous, All, ScopeRead)
+	PermStreamChange = permission("stream.change", RoleAnonymous, Hidden, ScopeRead)
 
 	// Report posts and comments, and read the outcome of the caller's reports.
 

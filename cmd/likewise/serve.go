@@ -96,7 +96,7 @@ func (c *core) serveAPI(
 	config.Store, config.Likes = c.store, c.likes
 	config.Claims, config.IDs = c.claims, counters.NewIDs(c.redis, c.store)
 	if c.redis != nil {
-		config.Edition = counters.NewEdition(c.redis)
+		config.Edition, config.Peers = counters.NewEdition(c.redis), counters.NewPeers(c.redis, c.log)
 	}
 	config.Desk = workers.NewDesk(c.store, c.redis, c.gate)
 	api, err := handlers.New(config)

@@ -61,7 +61,7 @@ type Hub struct {
 
 	mu      sync.Mutex // guards all below
 	watched map[models.Target]*watched
-	streams map[*stream]struct{}
+	streams map[string]*stream  // by id
 	of      map[string]*holding // by the key of the client's address; no entry without a stream
 	stopped bool
 	rounds  bool           // whether the goroutine of the rounds runs
@@ -130,7 +130,7 @@ type watched struct {
 	target  models.Target
 	counted bool // read in the rounds
 	counts  atomic.Pointer[Counts]
-	streams map[*stream]struct{} // guarded by Hub.mu
+	streams map[*stream]int // how often each follows it: twice while it changes; guarded by Hub.mu
 }
 
 type metrics struct {
@@ -150,7 +150,7 @@ func NewHub(registry *prometheus.Registry, log *slog.Logger, limits Limits, read
 		Pace: Pace{
 			Round: time.Second, Heartbeat: 15 * time.Second, Write: 5 * time.Second, Read: 5 * time.Second,
 		},
-		watched: map[models.Target]*watched{}, streams: map[*stream]struct{}{}, of: map[string]*holding{},
+		watched: map[models.Target]*watched{}, streams: map[string]*stream{}, of: map[string]*holding{},
 		stop: func() {},
 	}
 	gauge := func(name, help string, value func() int) prometheus.GaugeFunc {
@@ -182,16 +182,23 @@ func NewHub(registry *prometheus.Registry, log *slog.Logger, limits Limits, read
 func (h *Hub) Admit(from string, targets []models.Target, known map[models.Target]*Counts) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.refusal(from, targets, known)
+	return h.refusal(from, targets, known, nil)
 }
 
-// refusal is Admit with the lock held.
-func (h *Hub) refusal(from string, targets []models.Target, known map[models.Target]*Counts) error {
+// refusal is Admit with the lock held. If the targets are to replace those of a stream, it returns an error only if
+// more are followed then.
+func (h *Hub) refusal(
+	from string, targets []models.Target, known map[models.Target]*Counts, of *stream,
+) error {
 	mine := h.of[from]
 	if mine == nil {
 		mine = &holding{}
 	}
 	more, moreOfMine := 0, 0
+	if of != nil {
+		left, leftOfMine := h.leftBy(of, mine, targets)
+		more, moreOfMine = -left, -leftOfMine
+	}
 	for _, t := range targets {
 		if h.watched[t] == nil && known[t].gone {
 			continue
@@ -206,7 +213,7 @@ func (h *Hub) refusal(from string, targets []models.Target, known map[models.Tar
 	switch {
 	case h.stopped:
 		return models.Unavailable("The server is stopping; try again.", errStopping)
-	case len(h.streams) >= h.Limits.Streams:
+	case of == nil && len(h.streams) >= h.Limits.Streams:
 		return models.Errorf(models.CodeUnavailable, "The server has reached its limit of streams; try again.")
 	case more > 0 && len(h.watched)+more > h.Limits.Targets:
 		return models.Errorf(models.CodeUnavailable,
@@ -222,7 +229,7 @@ func (h *Hub) refusal(from string, targets []models.Target, known map[models.Tar
 		allowed.targets = h.Limits.few.targets
 	}
 	switch {
-	case mine.streams >= allowed.streams:
+	case of == nil && mine.streams >= allowed.streams:
 		return &models.Error{Code: models.CodeRateLimited, RetryAfter: RetryAfter,
 			Message: "Your address has too many open streams; close some and try again."}
 	// Even if other addresses watch the targets already: they may leave, and the targets would stay.
@@ -231,6 +238,27 @@ func (h *Hub) refusal(from string, targets []models.Target, known map[models.Tar
 			Message: "The streams of your address watch too many posts, comments and drops; close some and try again."}
 	}
 	return nil
+}
+
+// leftBy returns how many targets nobody follows, and how many the address does not follow, once a stream follows
+// others alone.
+func (h *Hub) leftBy(s *stream, mine *holding, others []models.Target) (left, leftOfMine int) {
+	kept := make(map[models.Target]bool, len(others))
+	for _, t := range others {
+		kept[t] = true
+	}
+	for _, w := range s.follows.Load().targets {
+		if !w.counted || kept[w.target] {
+			continue
+		}
+		if len(w.streams) == 1 && h.watched[w.target] == w {
+			left++
+		}
+		if mine.targets[w.target] == 1 {
+			leftOfMine++
+		}
+	}
+	return left, leftOfMine
 }
 
 // Latest returns the latest counts of the targets that are watched.
@@ -246,25 +274,78 @@ func (h *Hub) Latest(targets []models.Target) map[models.Target]*Counts {
 	return known
 }
 
-// join adds a stream and its targets, with counts that the caller has just read. Its errors are those of Admit.
-func (h *Hub) join(s *stream, targets []models.Target, known map[models.Target]*Counts) error {
+// Holds reports whether an open stream has the id and belongs to the owner.
+func (h *Hub) Holds(id string, owner [32]byte) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err := h.refusal(s.from, targets, known); err != nil {
+	s := h.streams[id]
+	return s != nil && s.owner == owner
+}
+
+// ErrNoStream means that no open stream has the id, or that it belongs to another owner.
+var ErrNoStream = &models.Error{Code: models.CodeNotFound, Message: "There is no such stream."}
+
+// Change replaces what a stream follows. The counts of targets that it did not follow are sent at once. Change returns
+// ErrNoStream, or an error of Admit; then the stream follows what it did.
+func (h *Hub) Change(id string, owner [32]byte, f Following) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.streams[id]
+	if s == nil || s.owner != owner {
+		return ErrNoStream
+	}
+	if err := h.refusal(s.from, f.Targets, f.Known, s); err != nil {
 		return err
 	}
-	h.streams[s] = struct{}{}
-	mine := h.of[s.from]
-	if mine == nil {
-		mine = &holding{targets: map[models.Target]int{}}
-		h.of[s.from] = mine
+	before := s.follows.Load()
+	h.watch(s, f)
+	h.unwatch(s, before)
+	select {
+	case s.replaced <- struct{}{}:
+	default: // it has not begun to send the last change
 	}
-	mine.streams++
-	for i, t := range targets {
+	return nil
+}
+
+// join adds a stream and what it follows. Its errors are those of Admit.
+func (h *Hub) join(s *stream, f Following) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.refusal(s.from, f.Targets, f.Known, nil); err != nil {
+		return err
+	}
+	h.streams[s.id] = s
+	if h.of[s.from] == nil {
+		h.of[s.from] = &holding{targets: map[models.Target]int{}}
+	}
+	h.of[s.from].streams++
+	h.watch(s, f)
+	h.running.Add(2) // serve and discard
+	if !h.rounds {
+		h.begin()
+	}
+	return nil
+}
+
+// begin begins the rounds. h.mu is locked.
+func (h *Hub) begin() {
+	ctx, stop := context.WithCancel(context.Background())
+	h.rounds, h.stop = true, stop
+	h.running.Go(func() {
+		defer stop()
+		h.run(ctx)
+	})
+}
+
+// watch makes a stream follow targets. h.mu is locked.
+func (h *Hub) watch(s *stream, f Following) {
+	mine := h.of[s.from]
+	now := &follows{targets: make([]*watched, len(f.Targets)), private: f.Private}
+	for i, t := range f.Targets {
 		w := h.watched[t]
 		if w == nil {
-			w = &watched{target: t, counted: !known[t].gone, streams: map[*stream]struct{}{}}
-			w.counts.Store(known[t])
+			w = &watched{target: t, counted: !f.Known[t].gone, streams: map[*stream]int{}}
+			w.counts.Store(f.Known[t])
 			if w.counted {
 				h.watched[t] = w
 			}
@@ -272,38 +353,39 @@ func (h *Hub) join(s *stream, targets []models.Target, known map[models.Target]*
 		if w.counted {
 			mine.targets[t]++
 		}
-		w.streams[s] = struct{}{}
-		s.targets[i] = w
+		w.streams[s]++
+		now.targets[i] = w
 	}
-	h.running.Add(2) // serve and discard
-	if !h.rounds {
-		ctx, stop := context.WithCancel(context.Background())
-		h.rounds, h.stop = true, stop
-		h.running.Go(func() {
-			defer stop()
-			h.run(ctx)
-		})
-	}
-	return nil
+	s.follows.Store(now)
 }
 
-func (h *Hub) leave(s *stream) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.streams, s)
+// unwatch makes a stream follow targets no longer. h.mu is locked.
+func (h *Hub) unwatch(s *stream, f *follows) {
 	mine := h.of[s.from]
-	if mine.streams--; mine.streams == 0 {
-		delete(h.of, s.from)
-	}
-	for _, w := range s.targets {
+	for _, w := range f.targets {
 		if w.counted {
 			if mine.targets[w.target]--; mine.targets[w.target] == 0 {
 				delete(mine.targets, w.target)
 			}
 		}
-		if delete(w.streams, s); len(w.streams) == 0 && h.watched[w.target] == w {
+		if w.streams[s]--; w.streams[s] == 0 {
+			delete(w.streams, s)
+		}
+		if len(w.streams) == 0 && h.watched[w.target] == w {
 			delete(h.watched, w.target)
 		}
+	}
+}
+
+func (h *Hub) leave(s *stream) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.streams, s.id)
+	h.unwatch(s, s.follows.Load())
+	if mine := h.of[s.from]; mine.streams > 1 {
+		mine.streams--
+	} else {
+		delete(h.of, s.from)
 	}
 }
 
@@ -389,7 +471,7 @@ func (h *Hub) Shutdown(ctx context.Context) error {
 	h.mu.Lock()
 	h.stopped = true
 	h.stop()
-	for s := range h.streams {
+	for _, s := range h.streams {
 		s.end()
 	}
 	h.mu.Unlock()

@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -54,8 +55,8 @@ func newSlowHub(t *testing.T, posts int, bad int64) (watching *stream) {
 		targets[i] = postTarget(int64(i + 1))
 		known[targets[i]] = &Counts{event: []byte("old")}
 	}
-	s := &stream{hub: h, targets: make([]*watched, posts), changed: make(chan struct{}, 1), ended: make(chan struct{})}
-	require.NoError(t, h.join(s, targets, known))
+	s := newStream(h, "one", Client{})
+	require.NoError(t, h.join(s, Following{Targets: targets, Known: known}))
 	t.Cleanup(func() {
 		h.leave(s)
 		h.running.Add(-2) // the stream has no goroutines
@@ -68,12 +69,12 @@ func awaitNews(t *testing.T, s *stream, without int64) {
 	t.Helper()
 	testkit.Eventually(t, 20*time.Second, func() (bool, string) {
 		old := 0
-		for _, w := range s.targets {
+		for _, w := range s.follows.Load().targets {
 			if string(w.counts.Load().event) == "old" && w.target.ID != without {
 				old++
 			}
 		}
-		return old == 0, fmt.Sprintf("%d of %d targets have no news", old, len(s.targets))
+		return old == 0, fmt.Sprintf("%d of %d targets have no news", old, len(s.follows.Load().targets))
 	})
 }
 
@@ -111,16 +112,20 @@ func newCrowd(t *testing.T) *crowd {
 	return c
 }
 
+// postsFrom returns n posts to follow, beginning with first.
+func postsFrom(first, n int) Following {
+	f := Following{Targets: make([]models.Target, n), Known: map[models.Target]*Counts{}}
+	for i := range f.Targets {
+		f.Targets[i] = postTarget(int64(first + i))
+		f.Known[f.Targets[i]] = &Counts{event: []byte("old")}
+	}
+	return f
+}
+
 // join opens a stream from an address that watches 100 posts, beginning with first.
 func (c *crowd) join(from string, first int) (*stream, error) {
-	targets, known := make([]models.Target, page), map[models.Target]*Counts{}
-	for i := range targets {
-		targets[i] = postTarget(int64(first + i))
-		known[targets[i]] = &Counts{event: []byte("old")}
-	}
-	s := &stream{hub: c.hub, from: from, targets: make([]*watched, len(targets)), changed: make(chan struct{}, 1),
-		ended: make(chan struct{})}
-	if err := c.hub.join(s, targets, known); err != nil {
+	s := newStream(c.hub, rand.Text(), Client{From: from})
+	if err := c.hub.join(s, postsFrom(first, page)); err != nil {
 		return nil, err
 	}
 	c.streams = append(c.streams, s)
@@ -171,7 +176,7 @@ func TestHub_hasRoomForAnotherAddress(t *testing.T) {
 
 func watchedBy(streams []*stream) (targets []models.Target) {
 	for _, s := range streams {
-		for _, w := range s.targets {
+		for _, w := range s.follows.Load().targets {
 			targets = append(targets, w.target)
 		}
 	}
@@ -206,5 +211,57 @@ func TestHub_countsSharedTargetsForEachAddress(t *testing.T) {
 	defer c.hub.mu.Unlock()
 	if len(c.hub.of) != 0 || len(c.hub.watched) != 0 {
 		t.Errorf("%d addresses and %d targets are left", len(c.hub.of), len(c.hub.watched))
+	}
+}
+
+// A change is charged for what the stream follows in addition, and a refused one leaves the stream as it was.
+func TestHub_chargesChangesAsOpenings(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t)
+	const apart = 1_000_000
+	from := "203.0.113.1"
+	if n := c.fill(from, apart); n != maxWatchedOfOne/page {
+		t.Fatalf("%d streams", n)
+	}
+	s := c.streams[0]
+	watched := func() int { return len(c.hub.Latest(watchedBy(c.streams))) }
+	if err := c.hub.Change(s.id, [32]byte{}, postsFrom(apart, page+1)); err != nil {
+		t.Errorf("a target that another stream of the address follows: %v", err)
+	}
+	err := c.hub.Change(s.id, [32]byte{}, postsFrom(2*apart, page+1))
+	if models.ErrorCode(err) != models.CodeRateLimited {
+		t.Errorf("one more than the share: %v", err)
+	}
+	if n := len(s.follows.Load().targets); n != page+1 {
+		t.Errorf("after a refused change the stream follows %d targets", n)
+	}
+	if err := c.hub.Change(s.id, [32]byte{}, postsFrom(2*apart, page)); err != nil {
+		t.Errorf("as many others: %v", err)
+	}
+	if n := watched(); n != maxWatchedOfOne {
+		t.Errorf("%d targets are followed, want %d", n, maxWatchedOfOne)
+	}
+	if err := c.hub.Change(s.id, [32]byte{}, postsFrom(2*apart, 1)); err != nil {
+		t.Errorf("fewer: %v", err)
+	}
+	if n := watched(); n != maxWatchedOfOne-page+1 {
+		t.Errorf("%d targets are followed, want %d", n, maxWatchedOfOne-page+1)
+	}
+	c.hub.mu.Lock()
+	c.hub.Limits.Targets = len(c.hub.watched)
+	c.hub.mu.Unlock()
+	err = c.hub.Change(s.id, [32]byte{}, postsFrom(3*apart, 2))
+	if models.ErrorCode(err) != models.CodeUnavailable {
+		t.Errorf("more than the process takes: %v", err)
+	}
+	if err := c.hub.Change(s.id, [32]byte{1}, postsFrom(apart, 1)); !errors.Is(err, ErrNoStream) {
+		t.Errorf("a stream of another owner: %v", err)
+	}
+	c.leaveAll()
+	c.hub.mu.Lock()
+	defer c.hub.mu.Unlock()
+	if len(c.hub.of) != 0 || len(c.hub.watched) != 0 || len(c.hub.streams) != 0 {
+		t.Errorf("%d addresses, %d targets and %d streams are left",
+			len(c.hub.of), len(c.hub.watched), len(c.hub.streams))
 	}
 }

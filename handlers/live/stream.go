@@ -2,12 +2,14 @@ package live
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -43,21 +45,29 @@ func bound(conn net.Conn) {
 	}
 }
 
-// Serve opens a stream of targets on a hijacked connection, and closes conn when the stream ends. from is the key of
-// the client's address, and known holds the counts of all targets. head is the header of the answer. resume is the id
-// of the last event that the client received, or "". valid is asked before each write but the first; once it reports
-// false, the stream ends. nil means that it always is. If Serve returns an error, which is that of Admit, it has not
-// used conn.
-func (h *Hub) Serve(
-	conn net.Conn, from string, targets []models.Target, known map[models.Target]*Counts,
-	head []byte, resume string, valid func() bool,
-) error {
-	s := &stream{
-		hub: h, from: from, conn: conn, valid: valid,
-		targets: make([]*watched, len(targets)), sent: make([]*Counts, len(targets)),
-		changed: make(chan struct{}, 1), ended: make(chan struct{}),
-	}
-	if err := h.join(s, targets, known); err != nil {
+// Client is who opens a stream.
+type Client struct {
+	From  string   // the key of its address
+	Owner [32]byte // only a caller with the same value may change the stream
+	// Valid is asked before each write but the first while the stream is private. Once it reports false, the stream
+	// ends.
+	Valid func() bool
+}
+
+// Following is what a stream follows.
+type Following struct {
+	Targets []models.Target
+	Known   map[models.Target]*Counts // of all targets, as the caller has just read them
+	Private bool                      // see Client.Valid
+}
+
+// Serve opens a stream on a hijacked connection, and closes conn when the stream ends. head is the header of the
+// answer. resume is the id of the last event that the client received, or "". id names the stream, and nobody can guess
+// it. If Serve returns an error, which is that of Admit, it has not used conn.
+func (h *Hub) Serve(conn net.Conn, id string, client Client, f Following, head []byte, resume string) error {
+	s := newStream(h, id, client)
+	s.conn = conn
+	if err := h.join(s, f); err != nil {
 		return err
 	}
 	bound(conn)
@@ -68,15 +78,34 @@ func (h *Hub) Serve(
 
 // stream is one client of the Hub. It sends the counts of its targets that differ from sent: there is no queue.
 type stream struct {
-	hub     *Hub
-	from    string // the key of the client's address
-	conn    net.Conn
-	valid   func() bool // see Serve
-	targets []*watched  // set by join
-	sent    []*Counts   // the counts of each target that the client has; used by serve alone
-	changed chan struct{}
-	ended   chan struct{}
-	once    sync.Once
+	hub      *Hub
+	id       string
+	from     string // the key of the client's address
+	owner    [32]byte
+	conn     net.Conn
+	valid    func() bool             // see Client
+	follows  atomic.Pointer[follows] // stored with Hub.mu locked
+	sending  *follows                // what sent is about; used by serve alone
+	sent     []*Counts               // the counts of each target that the client has; used by serve alone
+	changed  chan struct{}
+	replaced chan struct{} // what the stream follows was replaced
+	ended    chan struct{}
+	once     sync.Once
+}
+
+// follows is what a stream follows. It is immutable.
+type follows struct {
+	targets []*watched
+	private bool
+}
+
+func newStream(h *Hub, id string, client Client) *stream {
+	s := &stream{
+		hub: h, id: id, from: client.From, owner: client.Owner, valid: client.Valid, sending: &follows{},
+		changed: make(chan struct{}, 1), replaced: make(chan struct{}, 1), ended: make(chan struct{}),
+	}
+	s.follows.Store(s.sending)
+	return s
 }
 
 // wake makes the stream compare its targets with what it has sent.
@@ -102,7 +131,7 @@ func (s *stream) serve(head []byte, resume string) {
 	defer s.end()
 	head = append(head, "retry: "...)
 	head = strconv.AppendInt(head, reconnectMin+rand.Int64N(reconnectSpread), 10)
-	head = append(head, "\n\n"...)
+	head = fmt.Appendf(head, "\n\nevent: stream\ndata: {\"type\":\"stream\",\"id\":%q}\n\n", s.id)
 	s.resume(resume)
 	if !s.write(s.appendChanges(head)) {
 		return
@@ -120,11 +149,14 @@ func (s *stream) serve(head []byte, resume string) {
 			if !s.pause(s.hub.Pace.Round - time.Since(written)) {
 				return
 			}
-			if text = s.appendChanges(nil); text == nil {
-				continue
-			}
+			text = s.appendChanges(nil)
+		case <-s.replaced:
+			text = s.appendChanges(nil)
 		}
-		if s.valid != nil && !s.valid() || !s.write(text) {
+		if text == nil {
+			continue
+		}
+		if s.sending.private && !s.valid() || !s.write(text) {
 			return
 		}
 		written = time.Now()
@@ -132,7 +164,7 @@ func (s *stream) serve(head []byte, resume string) {
 	}
 }
 
-// pause waits for d. It reports false if the stream ends before.
+// pause waits for d, or until what the stream follows was replaced. It reports false if the stream ends before.
 func (s *stream) pause(d time.Duration) bool {
 	if d <= 0 {
 		return true
@@ -142,18 +174,37 @@ func (s *stream) pause(d time.Duration) bool {
 	select {
 	case <-s.ended:
 		return false
+	case <-s.replaced:
+		return true
 	case <-timer.C:
 		return true
+	}
+}
+
+// update makes sent be about what the stream follows now.
+func (s *stream) update() {
+	now := s.follows.Load()
+	if now == s.sending {
+		return
+	}
+	had := make(map[models.Target]*Counts, len(s.sent))
+	for i, w := range s.sending.targets {
+		had[w.target] = s.sent[i]
+	}
+	s.sending, s.sent = now, make([]*Counts, len(now.targets))
+	for i, w := range now.targets {
+		s.sent[i] = had[w.target]
 	}
 }
 
 // resume marks the counts as sent that id stands for, the id of the last event that the client received. An id holds
 // the digests of all targets. If it belongs to another list of targets, no digest matches, and all counts are sent.
 func (s *stream) resume(id string) {
-	if len(id) != digestLength*len(s.targets) {
+	s.update()
+	if len(id) != digestLength*len(s.sent) {
 		return
 	}
-	for i, w := range s.targets {
+	for i, w := range s.sending.targets {
 		if now := w.counts.Load(); id[digestLength*i:digestLength*(i+1)] == now.digest {
 			s.sent[i] = now
 		}
@@ -163,8 +214,9 @@ func (s *stream) resume(id string) {
 // appendChanges appends an event to text for each target whose counts the client does not have. Only the last event has
 // the id: a client that did not receive all of them resumes before the first.
 func (s *stream) appendChanges(text []byte) []byte {
+	s.update()
 	last, events := 0, 0
-	for i, w := range s.targets {
+	for i, w := range s.sending.targets {
 		now := w.counts.Load()
 		if s.sent[i] != nil && string(s.sent[i].event) == string(now.event) {
 			continue
