@@ -26,16 +26,21 @@ func (s *Server) listUserComments(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return replyList(s, c, pages.Listing[models.UserComment, pages.Item]{
-		Name: pages.OfUser("comments", id),
+	return replyList(s, c, s.commentsOf(c, id))
+}
+
+// commentsOf describes the list of the comments of a user.
+func (s *Server) commentsOf(c *fiber.Ctx, userID int64) pages.Listing[models.UserComment, pages.Item] {
+	return pages.Listing[models.UserComment, pages.Item]{
+		Name: pages.OfUser("comments", userID),
 		Read: func(ctx context.Context, at pages.Position) ([]models.UserComment, *models.ListKey, error) {
-			return s.reader.CommentsByUser(ctx, viewerID(c), id, at.After, at.Limit)
+			return s.reader.CommentsByUser(ctx, viewerID(c), userID, at.After, at.Limit)
 		},
 		Key: func(w *models.UserComment) models.ListKey { return w.Comment.Key(models.CommentsNew) },
 		Show: pages.TryEach(func(w *models.UserComment) (pages.Item, error) {
 			return s.titledComment(w.PostTitle, &w.Comment)
 		}),
-	})
+	}
 }
 
 // likedPostJSON is a like of a post, which is added to it as the member post.

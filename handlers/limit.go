@@ -14,6 +14,8 @@ type routeLimit struct {
 	// index reads for each row of a page, and rows of several tables. A cost above 1 makes the request expensive: it
 	// runs in an admission.Share. What a list examined is charged in addition, by charge.
 	cost int
+	// including is the cost with ?include=, which reads a list, too; 0 means the same.
+	including int
 	// searchable means that a request with ?q= counts against admission.SearchQuota.
 	searchable bool
 }
@@ -27,6 +29,7 @@ var (
 	limitReadComments = &routeLimit{searchable: true, cost: 3} // a list with the first replies
 	limitReadLarge    = &routeLimit{searchable: true, cost: 5} // rows of many tables or authors
 	limitReadTags     = &routeLimit{cost: 2}                   // ?q= reads an index alone
+	limitReadProfile  = &routeLimit{searchable: true, including: 3}
 
 	limitWrite    = &routeLimit{quota: &admission.WriteQuota}
 	limitNote     = &routeLimit{quota: &admission.NoteQuota} // it changes nothing that others see
@@ -50,7 +53,11 @@ func (s *Server) spend(c *fiber.Ctx, limit *routeLimit) error {
 	if limit.searchable && c.Context().QueryArgs().Has("q") {
 		quota = &admission.SearchQuota
 	}
-	if quota == nil && limit.cost <= 1 {
+	cost := limit.cost
+	if limit.including > 0 && c.Context().QueryArgs().Has("include") {
+		cost = limit.including
+	}
+	if quota == nil && cost <= 1 {
 		return c.Next()
 	}
 	from := s.client(c)
@@ -59,10 +66,10 @@ func (s *Server) spend(c *fiber.Ctx, limit *routeLimit) error {
 			return err
 		}
 	}
-	if limit.cost <= 1 {
+	if cost <= 1 {
 		return c.Next()
 	}
-	if err := s.rates.Weigh(from, 1, limit.cost); err != nil { // countRequest has taken one
+	if err := s.rates.Weigh(from, 1, cost); err != nil { // countRequest has taken one
 		return err
 	}
 	share := s.expensive

@@ -267,10 +267,14 @@ func (s *Server) listPosts(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	name := fmt.Sprintf("%s since=%d limit=%d", l.name, l.since, l.limit)
-	return s.replyShared(c, name, l.shared, func(ctx context.Context, viewer int64) (*pages.Halves, error) {
+	return s.replyShared(c, l.readName(), l.shared, func(ctx context.Context, viewer int64) (*pages.Halves, error) {
 		return s.readPosts(ctx, c, l, viewer)
 	})
+}
+
+// readName returns the name under which requests share the page.
+func (l *postList) readName() string {
+	return fmt.Sprintf("%s since=%d limit=%d", l.name, l.since, l.limit)
 }
 
 // readPosts returns a page of a list of posts, with the pinned posts that it shows apart.

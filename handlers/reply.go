@@ -11,25 +11,34 @@ import (
 
 // replyList answers with the page of a list that ?limit= and ?cursor= select.
 func replyList[R, J any](s *Server, c *fiber.Ctx, l pages.Listing[R, J]) error {
-	n, err := pageLimit(c)
+	h, err := encodeList(s, c, l)
 	if err != nil {
 		return err
+	}
+	return s.replyHalves(c, h)
+}
+
+// encodeList returns the page of a list that ?limit= and ?cursor= select.
+func encodeList[R, J any](s *Server, c *fiber.Ctx, l pages.Listing[R, J]) (*pages.Halves, error) {
+	n, err := pageLimit(c)
+	if err != nil {
+		return nil, err
 	}
 	after, err := s.cursors.After(c, l.Name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	rows, rest, err := l.Read(c.UserContext(), pages.Position{After: after, Limit: n + 1})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	p := pages.Page[R]{Name: l.Name, Rows: rows, Limit: n, Key: l.Key, Rest: rest}
 	if l.More != nil {
 		if p.More, err = l.More(c); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return replyPage(s, c, p, l.Show)
+	return pages.Encode(s.cursors, budget(c.UserContext(), c), p, l.Show)
 }
 
 // replyPage answers with a page.
@@ -73,29 +82,11 @@ func (s *Server) replyShared(
 	c *fiber.Ctx, name string, share bool, read func(ctx context.Context, viewer int64) (*pages.Halves, error),
 	members ...pages.Member,
 ) error {
-	edition, share, err := s.sharing(c, share)
+	h, edition, share, err := s.firstHalves(c, name, share, read)
 	if err != nil {
 		return err
 	}
-	if !share {
-		h, err := read(c.UserContext(), viewerID(c))
-		if err != nil {
-			return err
-		}
-		return s.replyHalves(c, h, members...)
-	}
-	h, err := readShared(c, s, name, func(ctx context.Context) (*pages.Halves, error) {
-		h, err := read(ctx, 0)
-		if err != nil {
-			return nil, err
-		}
-		h.Rows, h.Body = pages.ReadByAnyone, bytes.Clone(h.Body) // without unused capacity
-		return h, nil
-	})
-	if err != nil {
-		return err
-	}
-	if viewerID(c) != 0 || hasPlace(c) || len(members) > 0 {
+	if !share || viewerID(c) != 0 || hasPlace(c) || len(members) > 0 {
 		return s.replyHalves(c, h, members...)
 	}
 	s.charge(c, h.Examined)
@@ -105,6 +96,28 @@ func (s *Server) replyShared(
 	}
 	c.Locals(encodedKey, answer)
 	return replyEncoded(c, answer.Body)
+}
+
+// firstHalves returns a page as replyShared reads it, and the edition in which it is shared. ok is false if it is not.
+func (s *Server) firstHalves(
+	c *fiber.Ctx, name string, share bool, read func(ctx context.Context, viewer int64) (*pages.Halves, error),
+) (h *pages.Halves, edition int64, ok bool, err error) {
+	if edition, ok, err = s.sharing(c, share); err != nil {
+		return nil, 0, false, err
+	}
+	if !ok {
+		h, err = read(c.UserContext(), viewerID(c))
+		return h, 0, false, err
+	}
+	h, err = readShared(c, s, name, func(ctx context.Context) (*pages.Halves, error) {
+		h, err := read(ctx, 0)
+		if err != nil {
+			return nil, err
+		}
+		h.Rows, h.Body = pages.ReadByAnyone, bytes.Clone(h.Body) // without unused capacity
+		return h, nil
+	})
+	return h, edition, true, err
 }
 
 // sharing returns the edition, and whether the viewer sees the rows that all see.

@@ -87,9 +87,9 @@ func (s *Server) routes() []route {
 
 		// Users
 		{"GET", "/v1/users", models.PermUserRead, limitRead, s.findUsers, nil},
-		{"GET", "/v1/users/by-name/:name", models.PermUserRead, limitRead, s.readUserByName, nil},
+		{"GET", "/v1/users/by-name/:name", models.PermUserRead, limitReadProfile, s.readUserByName, nil},
 		{"GET", "/v1/users/by-prefix/:prefix", models.PermUserComplete, limitRead, s.completeUsername, nil},
-		{"GET", "/v1/users/:id", models.PermUserRead, limitRead, s.readUser, nil},
+		{"GET", "/v1/users/:id", models.PermUserRead, limitReadProfile, s.readUser, nil},
 		{"GET", "/v1/users/:id/posts", models.PermPostRead, limitReadList, s.listUserPosts, nil},
 		{"GET", "/v1/users/:id/comments", models.PermCommentRead, limitReadList, s.listUserComments, nil},
 		{"GET", "/v1/users/:id/likes", models.PermLikeRead, limitReadList, s.listUserLikes, nil},

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 	"strings"
@@ -293,12 +294,55 @@ func (s *Server) showUser(c *fiber.Ctx, u *models.PublicUser) (publicUserJSON, e
 	}, err
 }
 
-func (s *Server) replyUser(c *fiber.Ctx, u *models.PublicUser) error {
+// What a profile includes on request: the names of the words and of the members.
+const (
+	includePosts    = "posts"
+	includeComments = "comments"
+)
+
+// includedList reads ?include= of a profile; "" for none.
+func includedList(c *fiber.Ctx) (string, error) {
+	if !c.Context().QueryArgs().Has("include") {
+		return "", nil
+	}
+	return oneOf(c, "include", includePosts, includeComments)
+}
+
+// replyUser answers with a user, and with the list that is included.
+func (s *Server) replyUser(c *fiber.Ctx, u *models.PublicUser, include string) error {
 	out, err := s.showUser(c, u)
 	if err != nil {
 		return err
 	}
-	return c.JSON(out)
+	if include == "" {
+		return c.JSON(out)
+	}
+	list, err := s.firstPageOf(c, u.Author.ID, include)
+	if err != nil {
+		return err
+	}
+	h := &pages.Halves{Rows: list.Rows, Examined: list.Examined}
+	if err := (pages.Containing{Others: out, Name: include, Item: list}).AppendTo(h); err != nil {
+		return err
+	}
+	return s.replyHalves(c, h)
+}
+
+// firstPageOf returns the first page of a list of a user, as its own path returns it without parameters.
+func (s *Server) firstPageOf(c *fiber.Ctx, userID int64, list string) (*pages.Halves, error) {
+	query := c.Context().QueryArgs()
+	query.Reset() // the parameters are those of the profile
+	if list == includeComments {
+		return encodeList(s, c, s.commentsOf(c, userID))
+	}
+	query.Set("author", strconv.FormatInt(userID, 10))
+	l, err := s.requestedPosts(c)
+	if err != nil {
+		return nil, err
+	}
+	h, _, _, err := s.firstHalves(c, l.readName(), l.shared,
+		func(ctx context.Context, viewer int64) (*pages.Halves, error) { return s.readPosts(ctx, c, l, viewer) })
+	return h, err
 }
 
 // existingUser reads the user's id in the path. It returns CodeNotFound if there is no such user.
@@ -315,19 +359,27 @@ func (s *Server) readUser(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	include, err := includedList(c)
+	if err != nil {
+		return err
+	}
 	user, err := s.accounts.PublicUserByID(c.UserContext(), viewerID(c), id)
 	if err != nil {
 		return err
 	}
-	return s.replyUser(c, user)
+	return s.replyUser(c, user, include)
 }
 
 func (s *Server) readUserByName(c *fiber.Ctx) error {
+	include, err := includedList(c)
+	if err != nil {
+		return err
+	}
 	user, err := s.accounts.PublicUserByName(c.UserContext(), viewerID(c), pathText(c, "name"))
 	if err != nil {
 		return err
 	}
-	return s.replyUser(c, user)
+	return s.replyUser(c, user, include)
 }
 
 const (
