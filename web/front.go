@@ -65,7 +65,7 @@ func (v *visit) front(sort string) error {
 	if v.cursor() == "" {
 		p.Canonical = v.url(v.r.URL.Path)
 	}
-	p.Live = live("posts", p.Pinned, p.Posts)
+	p.Live = "new_posts=true&" + live("posts", p.Pinned, p.Posts)
 	v.render(http.StatusOK, "list", p)
 	return nil
 }
@@ -126,7 +126,7 @@ func (v *visit) tagged() error {
 	if v.cursor() == "" {
 		p.Canonical = v.url("/tags/" + url.PathEscape(name))
 	}
-	p.Live = live("posts", p.Posts)
+	p.Live = "tags=" + url.QueryEscape(name) + "&" + live("posts", p.Posts)
 	v.render(http.StatusOK, "list", p)
 	return nil
 }

@@ -1,9 +1,11 @@
 package web
 
 import (
+	"encoding/json"
 	"fmt"
 	"html/template"
 	"net/http"
+	"strings"
 	"time"
 
 	"golang.org/x/text/feature/plural"
@@ -69,6 +71,21 @@ var plurals = map[string]string{
 	"%d left":            "%d left",
 	"%d reports":         "%d report",
 	"%d characters left": "%d character left",
+}
+
+// words returns the texts with which scripts show numbers: in the singular and the plural, as JSON.
+func (l *language) words() (string, error) {
+	texts := map[string][2]string{}
+	for name, text := range map[string]string{
+		"comments": "%d comments", "replies": "%d replies", "likes": "%d likes", "left": "%d left",
+		"fresh": "%d new comments", "posts": "%d new posts",
+	} {
+		texts[name] = [2]string{
+			strings.Replace(l.text(text, 1), "1", "%d", 1), strings.Replace(l.text(text, 2), "2", "%d", 1),
+		}
+	}
+	encoded, err := json.Marshal(texts)
+	return string(encoded), err
 }
 
 // languageOf returns the language that the visitor has chosen, or else the one that the browser prefers.

@@ -136,6 +136,7 @@ func (s *Server) functions(l *language) template.FuncMap {
 		"add":     func(a, b int64) int64 { return a + b },
 		"list":    func(items ...string) []string { return items },
 		"reason":  l.reason,
+		"words":   l.words,
 	}
 }
 

@@ -35,40 +35,39 @@ function showLike(form, liked, count) {
   }
 }
 
+// A click while a request is under way is a new wish, which is sent after it.
 async function like(form) {
-  if (!me || form.dataset.busy) return form.dataset.busy ? undefined : form.submit();
-  const liked = $('[name=liked]', form).value === 'true';
-  const before = Number($('.count', form).dataset.n);
-  $('.wrong', form)?.remove();
+  const wish = $('[name=liked]', form).value === 'true';
+  const link = $('.count', form);
+  showLike(form, wish, Number(link.dataset.n) + (wish ? 1 : -1));
+  form.dataset.wish = wish;
+  if (form.dataset.busy) return;
   form.dataset.busy = 1;
-  showLike(form, liked, before + (liked ? 1 : -1));
-  let error;
+  $('.wrong', form)?.remove();
+  let known = { liked: !wish, likes_count: Number(link.dataset.n) + (wish ? -1 : 1) };
   try {
-    const response = await fetch(form.dataset.like, { method: liked ? 'PUT' : 'DELETE' });
-    if (response.ok) {
-      const now = await response.json();
-      showLike(form, now.liked, now.likes_count);
-    } else {
-      error = (await problem(response)).detail;
-      const wait = Number(response.headers.get('Retry-After'));
-      if (wait) {
-        const button = $('button', form);
-        button.disabled = true;
-        setTimeout(() => { button.disabled = false; }, wait * 1000);
+    while (String(known.liked) !== form.dataset.wish) {
+      const response = await fetch(form.dataset.like, { method: form.dataset.wish === 'true' ? 'PUT' : 'DELETE' });
+      if (!response.ok) {
+        const wait = Number(response.headers.get('Retry-After'));
+        if (wait) {
+          const button = $('button', form);
+          button.disabled = true;
+          setTimeout(() => { button.disabled = false; }, wait * 1000);
+        }
+        throw new Error((await problem(response)).detail);
       }
+      known = await response.json();
     }
-  } catch (e) {
-    error = e.message;
-  }
-  delete form.dataset.busy;
-  if (error) {
-    showLike(form, !liked, before);
+  } catch (error) {
     const note = document.createElement('span');
     note.className = 'wrong';
     note.role = 'alert';
-    note.textContent = error;
+    note.textContent = error.message;
     form.append(note);
   }
+  delete form.dataset.busy;
+  showLike(form, known.liked, known.likes_count);
 }
 
 // Composers: preview in place, drafts saved, Ctrl+Enter sends, and what was sent appears in the thread.
@@ -176,7 +175,7 @@ function posted(form, text, comments) {
     $('[data-saved]', form).textContent = '';
     $('[data-preview]', form).hidden = true;
   }
-  if (comments) count('comments', document.body.querySelector('[data-post]').dataset.post, comments);
+  if (comments) count('comments', $('.post').dataset.post, Number(comments));
   prepare(made);
   made.scrollIntoView({ block: 'nearest' });
   $('a', made).focus({ preventScroll: true });
@@ -208,9 +207,13 @@ async function more(link) {
   live();
 }
 
-// Counts: the word around a number is that of the language, so only the number is replaced.
+// A number with its word: the page brings the words of its language, in the singular and the plural.
+const words = JSON.parse(document.body.dataset.words);
+const plural = new Intl.PluralRules(document.documentElement.lang);
+const say = (word, n) => words[word][plural.select(n) === 'one' ? 0 : 1].replace('%d', number.format(n));
+
 function count(kind, id, n) {
-  for (const e of $$(`[data-${kind}="${id}"]`)) e.textContent = e.textContent.replace(/[\d.,\s]*\d/, number.format(n));
+  for (const e of $$(`[data-${kind}="${id}"]`)) e.textContent = say(e.dataset.word, n);
 }
 
 // One stream a browser: the tab that holds the lock reads it, and tells the others.
@@ -233,8 +236,7 @@ function show(event, data) {
     count('likes', `posts-${data.id}`, data.likes_count);
   }
   if (event === 'counts' && data.type === 'drop') {
-    const place = $(`[data-drop="${data.id}"] [data-remaining]`);
-    if (place) place.textContent = place.textContent.replace(/[\d.,\s]*\d/, number.format(data.remaining));
+    count('remaining', data.id, data.remaining);
   }
   if (event === 'counts') {
     const place = $(`[data-count="${data.type}s-${data.id}"]`);
@@ -243,13 +245,31 @@ function show(event, data) {
       $('.n', place).textContent = number.format(data.likes_count);
     }
   }
-  if (event === 'notifications') {
+  if (event === 'thread' && String(data.id) === $('.post')?.dataset.post) {
+    const last = Number($('[data-tree]').dataset.last);
+    seen ??= last ? data.comment_ids.filter((c) => c <= last) : data.comment_ids;
+    announce(data.comment_ids.filter((c) => !seen.includes(c) && !document.getElementById(`comment-${c}`)), 'fresh');
+  }
+  if (event === 'posts' && $('.rows')) {
+    seen ??= data.post_ids;
+    announce(data.post_ids.filter((p) => !seen.includes(p)), 'posts');
+  }
+  if (event === 'notifications' && String(data.id) === me) {
     const bell = $('[data-bell]');
     if (bell) {
       bell.textContent = data.unread_count;
       bell.hidden = !data.unread_count;
     }
   }
+}
+
+// New comments and posts are announced, and do not move what is being read.
+let seen;
+function announce(ids, word) {
+  const bar = $('[data-new]');
+  if (!bar) return;
+  bar.hidden = !ids.length;
+  $('a', bar).textContent = say(word, ids.length);
 }
 
 function tell(message) {
@@ -271,8 +291,9 @@ function follow(tab, want) {
 }
 
 let leads = false;
-let url = '';
-function connect() {
+let followed = '';
+let stream; // its id, with which its targets can be changed
+async function connect() {
   if (!leads) return;
   const sets = {};
   for (const want of wanted.values()) {
@@ -281,22 +302,36 @@ function connect() {
       for (const one of ids.split(',')) sets[name].add(one);
     }
   }
-  const params = new URLSearchParams();
   let room = 500; // of the API's 512 targets a stream
-  for (const [name, ids] of Object.entries(sets)) {
-    const list = [...ids].slice(0, room);
-    room -= list.length;
-    if (list.length) params.set(name, list.join(','));
+  const params = new URLSearchParams();
+  const body = {};
+  for (const [name, set] of Object.entries(sets)) {
+    const ids = [...set].slice(0, room);
+    room -= ids.length;
+    if (!ids.length) continue;
+    params.set(name, ids.join(','));
+    body[name] = name === 'new_posts' ? true : ids.map((one) => (name === 'tags' ? one : Number(one)));
   }
-  if (me && wanted.size) params.set('notifications', 'true');
-  const next = params.size ? `/v1/stream?${params}` : '';
-  if (next === url) return;
-  url = next;
+  if (me && wanted.size) {
+    params.set('notifications', 'true');
+    body.notifications = true;
+  }
+  const next = params.toString();
+  if (next === followed) return;
+  followed = next;
+  if (source && stream && next) {
+    const response = await fetch(`/v1/streams/${stream}`, {
+      method: 'PUT', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body),
+    }).catch(() => ({}));
+    if (response.ok) return;
+  }
   source?.close();
-  source = next ? new EventSource(next) : null;
-  for (const event of ['counts', 'notifications', 'comments', 'posts', 'drops']) {
+  stream = null;
+  source = next ? new EventSource(`/v1/stream?${next}`) : null;
+  for (const event of ['stream', 'counts', 'notifications', 'thread', 'posts']) {
     source?.addEventListener(event, (e) => {
       const data = JSON.parse(e.data);
+      if (event === 'stream') stream = data.id;
       show(event, data);
       tell({ event, data });
     });
@@ -370,7 +405,7 @@ channel?.addEventListener('message', ({ data }) => {
 });
 document.addEventListener('visibilitychange', live);
 addEventListener('pagehide', () => { tell({ id, want: '' }); source?.close(); });
-addEventListener('pageshow', (e) => { if (e.persisted) { url = ''; live(); } });
+addEventListener('pageshow', (e) => { if (e.persisted) { followed = ''; live(); } });
 if (navigator.locks && channel) navigator.locks.request('likewise-stream', () => { lead(); return new Promise(() => {}); });
 else lead();
 live();
