@@ -57,7 +57,7 @@ help: ## list the targets
 		printf '  make %-14s %s\n' "$$name" "$$text"; done
 
 .PHONY: run
-run: servers build ## build and run everything on http://127.0.0.1:8080; data stays in .data
+run: servers build ## build and run everything, with the forum on http://localhost:8083; data stays in .data
 	@exec bin/likewise dev
 
 # Always through go build, which knows best what is out of date. Static, as in the image. bin/likewise holds no servers:
@@ -123,6 +123,10 @@ test-race: servers browser s3 proxies ## run the tests with the race detector
 	@command -v "$${CC:-gcc}" >/dev/null || scripts/install-packages.sh gcc libc6-dev # the race detector needs a C compiler
 	CGO_ENABLED=1 go test -race $(NO_RACE) $(SUITE)
 	CGO_ENABLED=1 go test -race $(NO_RACE) $(UNTAGGED)
+
+.PHONY: test-web
+test-web: servers browser ## use the pages as people do, in a browser and without scripts, and check their calls of the API
+	go test -timeout 10m -tags 'dev web' -run TestWeb ./handlers
 
 .PHONY: test-mysql
 test-mysql: servers browser s3 proxies ## run the tests on Oracle's MySQL; needs root

@@ -62,6 +62,23 @@ func imports(t *testing.T) map[string][]string {
 	return imports
 }
 
+// The pages must know the JSON API alone, as any front end does. So they import no other package of the product, neither
+// themselves nor through another module.
+func TestMap_pagesKnowTheAPIAlone(t *testing.T) {
+	t.Parallel()
+	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "./web")
+	list.Dir = root
+	out, err := list.Output()
+	require.NoError(t, err)
+	var ours []string
+	for path := range strings.Lines(string(out)) {
+		if path = strings.TrimSpace(path); strings.HasPrefix(path, "likewise/") {
+			ours = append(ours, path)
+		}
+	}
+	assert.Equal(t, []string{"likewise/web"}, ours)
+}
+
 // draw returns the lines of the picture. The product is in one frame, and the packages for development in another.
 func draw(imports map[string][]string) string {
 	var product, development []string
