@@ -49,6 +49,13 @@ func (p publicURL) host() string {
 	return u.Host
 }
 
+// isOn reports whether a request with this Host was sent to the public URL. Some proxies leave out the port.
+func (p publicURL) isOn(host string) bool {
+	public := strings.ToLower(p.host())
+	host = strings.ToLower(host)
+	return host == public || host == hostname(public)
+}
+
 func (p publicURL) home() string { return string(p) + "/" }
 
 func (p publicURL) post(id int64) string { return string(p) + "/posts/" + strconv.FormatInt(id, 10) }

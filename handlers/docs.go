@@ -145,11 +145,15 @@ type rootJSON struct {
 	Posts    string `json:"posts"`
 }
 
-// readRoot answers where people look first: it leads browsers to the page, and names the paths to other clients. The
-// redirection is relative, for servers below another path.
-func readRoot(c *fiber.Ctx) error {
+// readRoot answers where people look first: it leads browsers to the front end, or to the documentation if there is no
+// front end on another host, and names the paths to other clients. The redirection to the documentation is relative,
+// for servers below another path.
+func (s *Server) readRoot(c *fiber.Ctx) error {
 	c.Vary(fiber.HeaderAccept)
 	if c.Accepts(fiber.MIMEApplicationJSON, fiber.MIMETextHTML) == fiber.MIMETextHTML {
+		if s.publicURL != "" && !s.publicURL.isOn(string(c.Request().Host())) {
+			return c.Redirect(s.publicURL.home(), http.StatusFound)
+		}
 		return c.Redirect("docs", http.StatusFound)
 	}
 	return c.JSON(rootJSON{Docs: "/docs", Contract: "/openapi.yaml", Posts: "/v1/posts"})

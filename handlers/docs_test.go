@@ -12,9 +12,13 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/valyala/fasthttp"
 	"golang.org/x/net/html"
+
+	"likewise/handlers"
+	"likewise/internal/testkit"
 )
 
 func TestContract_isServed(t *testing.T) {
@@ -118,10 +122,38 @@ func (a *api) checkDocsFile(t *testing.T, name string) {
 	}
 }
 
-// The root leads browsers to the page, also below the path of a proxy, and names it to other clients.
+// The root leads browsers to the front end, unless the request was sent to its host, or there is none.
+func TestRoot_leadsBrowsersToTheFrontEnd(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, testkit.Database(t))
+	for _, c := range []struct{ public, host, want string }{
+		{"https://forum.example", "", "https://forum.example/"},
+		{"https://forum.example", "api.forum.example", "https://forum.example/"},
+		{"https://forum.example/community", "api.forum.example", "https://forum.example/community/"},
+		{"https://forum.example", "Forum.example", "docs"},
+		{"https://forum.example:8443", "forum.example", "docs"}, // from a proxy that leaves out the port
+		{"http://localhost:8083", "localhost:8080", "http://localhost:8083/"},
+		{"http://localhost:8083", "localhost:8083", "docs"},
+		{"", "", "docs"},
+	} {
+		a := serve(t, store, func(config *handlers.Config) { config.PublicURL = c.public })
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, a.url+"/", nil)
+		require.NoError(t, err)
+		req.Host = c.host
+		req.Header.Set("Accept", "text/html,application/xml;q=0.9,*/*;q=0.8")
+		resp, err := a.client.Do(req)
+		require.NoError(t, err)
+		resp.Body.Close()
+		assert.Equal(t, http.StatusFound, resp.StatusCode)
+		assert.Equal(t, c.want, resp.Header.Get("Location"), "%+v", c)
+	}
+}
+
+// Without a front end, the root leads browsers to the page, also below the path of a proxy. It names the page to other
+// clients.
 func TestDocs_areFoundFromTheRoot(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t, modes[0])
+	a := newAPI(t, modes[0], func(c *handlers.Config) { c.PublicURL = "" })
 	for _, method := range []string{"GET", "HEAD"} {
 		r := a.must(t, 302, account{}, method, "/", nil, header{"Accept", "text/html,application/xml;q=0.9,*/*;q=0.8"})
 		if where := r.Header.Get("Location"); where != "docs" {

@@ -42,7 +42,7 @@ func (s *Server) routes() []route {
 	moderatedPost, moderatedComment := s.readModerated(post), s.readModerated(comment)
 	return []route{
 		// The server itself
-		{"GET", "/", models.PermSystemRead, limitRead, readRoot, nil},
+		{"GET", "/", models.PermSystemRead, limitRead, s.readRoot, nil},
 		{"GET", "/healthz", models.PermSystemRead, limitNone, s.alive, nil},
 		{"GET", "/openapi.yaml", models.PermSystemRead, limitRead, sendFile("openapi.yaml"), nil},
 		{"GET", "/docs", models.PermSystemRead, limitRead, sendFile("docs.html"), nil},

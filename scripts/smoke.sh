@@ -36,7 +36,7 @@ command -v curl >/dev/null || scripts/install-packages.sh curl
 command -v pgrep >/dev/null || scripts/install-packages.sh procps
 
 export LIKEWISE_DATA=$scratch/data
-export LIKEWISE_LISTEN=127.0.0.1:0 # a free port, which the greeting names
+export LIKEWISE_LISTEN=127.0.0.1:0 LIKEWISE_WEB_LISTEN=127.0.0.1:0 # free ports, which the greeting names
 
 now() { date +%s%3N; } # milliseconds
 
@@ -117,8 +117,12 @@ password=$(sed -n 's/^  login      admin, password \([^ ]*\) .*/\1/p' "$scratch/
 [ -n "$password" ] || fail "the first start shows no password"
 grep -qx "password: $password" "$LIKEWISE_DATA/admin.txt" || fail "admin.txt does not have the password"
 [ "$(stat -c %a "$LIKEWISE_DATA/admin.txt")" = 600 ] || fail "others can read admin.txt"
-[ "$(curl -sS -H 'Accept: text/html' -o /dev/null -w '%{http_code} %{redirect_url}' "$url/")" = "302 $url/docs" ] || fail "/ does not lead to /docs"
-grep -qF "Open $url/docs" "$scratch/log" || fail "the greeting does not name the page to open"
+forum=$(sed -n 's|^  forum      \(http://localhost:.*\)$|\1|p' "$scratch/log")
+grep -qF "Open $forum in a browser" "$scratch/log" || fail "the greeting does not name the page to open"
+[ "$(curl -sS -H 'Accept: text/html' -o /dev/null -w '%{http_code} %{redirect_url}' "$url/")" = "302 $forum/" ] ||
+	fail "/ of the API does not lead to the forum"
+[ "$(curl -fsS "$forum/" | grep -o 'href="/posts/[0-9]*"' | sort -u | wc -l)" -ge 20 ] ||
+	fail "the front page does not have the sample"
 token=
 [ "$(call GET '/v1/posts?limit=100' 200 | grep -o '"excerpt"' | wc -l)" = 20 ] || fail "the sample has not 20 posts"
 token=$(call POST /v1/auth/login 200 "{\"login\":\"admin\",\"password\":\"$password\"}" | field token)

@@ -26,7 +26,8 @@ trap finish EXIT
 trap 'exit 1' HUP INT TERM
 
 : >"$scratch/log" # there to be read from the start
-bin/likewise dev --empty --data "$scratch/data" --listen 127.0.0.1:0 >"$scratch/log" 2>&1 &
+bin/likewise dev --empty --data "$scratch/data" --listen 127.0.0.1:0 --web 127.0.0.1:0 \
+	>"$scratch/log" 2>&1 &
 server=$!
 url=
 for _ in $(seq 600); do

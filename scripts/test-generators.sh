@@ -52,7 +52,8 @@ if wants 'openapi-generator.*'; then
 	command -v java >/dev/null || scripts/install-packages.sh default-jre-headless
 fi
 
-bin/likewise dev --empty --data "$scratch/data" --listen 127.0.0.1:0 >"$scratch/log" 2>&1 &
+bin/likewise dev --empty --data "$scratch/data" --listen 127.0.0.1:0 --web 127.0.0.1:0 \
+	>"$scratch/log" 2>&1 &
 server=$!
 
 # openapi_generator LANGUAGE DIR [NAME=VALUE...] generates the code alone, without its pages and empty tests.

@@ -61,14 +61,15 @@ func (d *devCmd) door() doorFlags {
 
 // Run runs the servers and every role until ctx ends.
 func (d *devCmd) Run(ctx context.Context, out output) error {
-	listener, err := network.ListenTCP(ctx, d.Listen) // first, so that a second `likewise dev` fails at once
+	// First, so that a second `likewise dev` fails at once.
+	listener, err := network.ListenTCP(ctx, d.Listen)
 	if err != nil {
-		return err
+		return fmt.Errorf("--listen (or $LIKEWISE_LISTEN): %w", err)
 	}
 	defer listener.Close()
 	pages, err := network.ListenTCP(ctx, d.Web)
 	if err != nil {
-		return err
+		return fmt.Errorf("--web (or $LIKEWISE_WEB_LISTEN): %w", err)
 	}
 	defer pages.Close()
 	admin, err := listenAdmin(d.AdminListen)

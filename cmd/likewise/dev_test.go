@@ -5,6 +5,7 @@ package main
 import (
 	"database/sql"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -27,6 +28,7 @@ import (
 var (
 	devURL   = regexp.MustCompile(`API +(http://\S+)/v1/posts\n`)
 	devStop  = regexp.MustCompile(`Stop it with Ctrl-C`)
+	devForum = regexp.MustCompile(`forum +(http://localhost:\d+)\n`)
 	devLogin = regexp.MustCompile(`login +admin, password (\S+) `)
 )
 
@@ -55,7 +57,7 @@ func devEnv(t *testing.T, dir string) []string {
 			env = append(env, line)
 		}
 	}
-	require.Len(t, env, 4)
+	require.Len(t, env, 5)
 	return env
 }
 
@@ -119,6 +121,7 @@ func TestDev_keepsItsDataWhateverEndsIt(t *testing.T) {
 
 	env := devEnv(t, dir)
 	adminURL := ""
+	assert.Contains(t, env, "LIKEWISE_API="+url)
 	for _, v := range env {
 		if value, ok := strings.CutPrefix(v, "LIKEWISE_ADMIN_URL="); ok {
 			adminURL = value
@@ -144,7 +147,13 @@ func TestDev_keepsItsDataWhateverEndsIt(t *testing.T) {
 	assert.Contains(
 		t,
 		fail(t, 1, nil, "dev", "--data", t.TempDir(), "--listen", strings.TrimPrefix(url, "http://")),
-		"address already in use",
+		"--listen (or $LIKEWISE_LISTEN): listen: ",
+	)
+	forum := dev.awaitPrint(devForum)
+	assert.Regexp(
+		t,
+		`--web \(or \$LIKEWISE_WEB_LISTEN\): listen: .*address already in use`,
+		fail(t, 1, nil, "dev", "--data", t.TempDir(), "--web", "127.0.0.1"+strings.TrimPrefix(forum, "http://localhost")),
 	)
 	assert.Equal(t, likeJSON{true, 2}, like(t, url, users[1], post.path(), true))
 	assert.Equal(t, env, devEnv(t, dir))
@@ -264,7 +273,23 @@ func TestDev_beginsWithASampleForum(t *testing.T) {
 	dev, url := startDev(t, dir)
 	said := dev.stdout.String()
 	assert.True(t, strings.HasSuffix(strings.TrimSpace(said), "Stop it with Ctrl-C."), "the greeting is last: %s", said)
-	assert.Contains(t, said, "Open "+url+"/docs in a browser.")
+	pages := dev.awaitPrint(devForum)
+	assert.Contains(t, said, "Open "+pages+" in a browser.")
+	assert.Less(t, strings.Index(said, pages), strings.Index(said, url), "the forum is first")
+	front, err := http.Get(pages)
+	require.NoError(t, err)
+	defer front.Body.Close()
+	page, err := io.ReadAll(front.Body)
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusOK, front.StatusCode)
+	assert.Contains(t, string(page), `href="/posts/`, "the sample is on the front page")
+	lead, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/", nil)
+	require.NoError(t, err)
+	lead.Header.Set("Accept", "text/html")
+	led, err := http.DefaultTransport.RoundTrip(lead)
+	require.NoError(t, err)
+	led.Body.Close()
+	assert.Equal(t, pages+"/", led.Header.Get("Location"))
 	assert.Contains(t, said, "import stackexchange DIR")
 	assert.NotContains(t, dev.stderr.String(), "shard is open")
 	password := devLogin.FindStringSubmatch(said)

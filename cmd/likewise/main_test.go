@@ -93,6 +93,7 @@ func startCommandWith(t *testing.T, env []string, cmd *exec.Cmd, stderr *os.File
 		cmd.Stderr = stderr
 	}
 	cmd.Env = []string{envRun + "=1", "LIKEWISE_LISTEN=127.0.0.1:0", "LIKEWISE_ADMIN_LISTEN=127.0.0.1:0",
+		"LIKEWISE_WEB_LISTEN=127.0.0.1:0",
 		"LIKEWISE_LIMITS=0", // all clients have one address
 		"LIKEWISE_DRAIN=0s"} // no proxy has to notice
 	for _, v := range os.Environ() {

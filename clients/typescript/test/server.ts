@@ -35,7 +35,8 @@ export class Server {
 
   static async start(): Promise<Server> {
     const dir = await mkdtemp(join(tmpdir(), "likewise-client-"));
-    const child = spawn(binary, ["dev", "--empty", "--data", join(dir, "data"), "--listen", "127.0.0.1:0"], { stdio: ["ignore", "pipe", "pipe"] });
+    const args = ["dev", "--empty", "--data", join(dir, "data"), "--listen", "127.0.0.1:0", "--web", "127.0.0.1:0"];
+    const child = spawn(binary, args, { stdio: ["ignore", "pipe", "pipe"] });
     let said = "";
     const ready = new Promise<string>((resolve, reject) => {
       const hear = (chunk: Buffer) => {
