@@ -294,7 +294,7 @@ func (s *Server) flatPosition(
 // readMark returns the position of the viewer's read mark on a post; nil without one.
 func (s *Server) readMark(c *fiber.Ctx, postID int64) (*models.ListKey, error) {
 	if viewer(c) == nil {
-		return nil, models.Errorf(models.CodeUnauthorized, "Only who has signed in has unread comments.")
+		return nil, models.Errorf(models.CodeUnauthorized, "Only a signed-in user has unread comments.")
 	}
 	states, _, err := s.reader.ReaderStates(c.UserContext(), viewerID(c), []int64{postID})
 	if err != nil {

@@ -63,7 +63,7 @@ func TestFlatComments_areAllInTheOrderWritten(t *testing.T) {
 		assert.Empty(t, after("old", want[11]))
 		assert.Equal(t, []int64{want[1], want[0]}, after("new", want[2]))
 
-		// Whoever has read nothing begins at the first comment, and others after their mark.
+		// A reader without a mark begins at the first comment, and others after their mark.
 		unread := func() []int64 {
 			ids, _ := a.idsOf(t, carol, flat+"&unread=true&limit=5")
 			return ids

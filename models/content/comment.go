@@ -205,8 +205,8 @@ type order struct {
 	value     string // the placeholder for a ListKey's value in the column
 	later     string // the comparison for "further down the list"
 	direction string
-	// index is (post_id, parent_id, column, id), or (post_id, id). It has to be forced: for a page in the middle of a long list, the
-	// servers tend to read everything before the page.
+	// index is (post_id, parent_id, column, id), or (post_id, id). It has to be forced: for a page in the middle of a
+	// long list, the servers tend to read everything before the page.
 	index string
 }
 
@@ -237,8 +237,9 @@ type CommentQuery struct {
 }
 
 // ListComments lists comments, without the replies to them. A comment that is Hidden from the viewer stays in the list
-// if it was ever replied to, and the caller hides its content and author. Other hidden comments are passed over. If that
-// or the size of the content makes the page short, rest is the place where the list continues; it is nil at the end of the list.
+// if it was ever replied to, and the caller hides its content and author. Other hidden comments are passed over. If
+// that or the size of the content makes the page short, rest is the place where the list continues; it is nil at the
+// end of the list.
 //
 // ListComments runs one query, a second one for an empty list, and further ones if it passes over many comments. It
 // returns CodeNotFound if the post or parent never existed or is deleted, except for a deleted parent with replies.
