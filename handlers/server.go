@@ -146,6 +146,7 @@ type Server struct {
 	hub         *live.Hub
 	peers       *counters.Peers // nil in direct mode
 	unread      *otter.Cache[int64, knownUnread]
+	news        *otter.Cache[models.Target, knownNews]
 	answers     *admission.Answers
 	downloads   admission.Downloads
 	cursors     pages.Cursors
@@ -223,6 +224,9 @@ func New(c Config) (*Server, error) {
 	if s.unread, err = newUnreadCache(); err != nil {
 		return nil, fmt.Errorf("cache of notifications: %w", err)
 	}
+	if s.news, err = newNewsCache(); err != nil {
+		return nil, fmt.Errorf("cache of news: %w", err)
+	}
 	if s.idempotency, err = newIdempotency(c.Store.CursorKey()); err != nil {
 		return nil, err
 	}
@@ -250,7 +254,8 @@ func New(c Config) (*Server, error) {
 	}, func() float64 { return float64(s.passwords.Hashed()) })); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
-	s.hub, err = live.NewHub(c.Registry, c.Logger, live.NewLimits(c.MaxStreams, factor), s.readCounts)
+	s.hub, err = live.NewHub(c.Registry, c.Logger, live.NewLimits(c.MaxStreams, factor), s.readCounts,
+		s.people.BlockedBy)
 	if err != nil {
 		return nil, err
 	}

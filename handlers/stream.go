@@ -79,6 +79,9 @@ func (s *Server) readCounts(ctx context.Context, targets []models.Target) (map[m
 	if err := s.readUnread(ctx, targets, all); err != nil {
 		return nil, err
 	}
+	if err := s.readNews(ctx, targets, all); err != nil {
+		return nil, err
+	}
 	for _, t := range targets {
 		if all[t] == nil {
 			if all[t], err = live.NewGone("gone", goneJSON{t.Kind, t.ID}); err != nil {
@@ -130,18 +133,18 @@ func (s *Server) openStream(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	targets, err := wanted.targets(c)
+	targets, err := s.targets(c, wanted)
 	if err != nil {
 		return err
 	}
-	client := live.Client{From: s.clientKey(c)}
+	client := live.Client{From: s.clientKey(c), Viewer: viewerID(c)}
 	if viewer(c) != nil {
 		client.Owner, client.Valid = sessionHash(c), s.sessionCheck(c)
 	}
 	if err := s.hub.Admit(client.From, nil, nil); err != nil {
 		return s.refusedStream(c, err)
 	}
-	following, err := s.following(c.UserContext(), targets)
+	following, err := s.following(c.UserContext(), client.Viewer, targets)
 	if err != nil {
 		return err
 	}
@@ -175,7 +178,7 @@ func (s *Server) openStream(c *fiber.Ctx) error {
 
 // following reads the counts of those targets that no stream of this process follows. It returns CodeNotFound if all
 // targets are gone.
-func (s *Server) following(ctx context.Context, targets []models.Target) (live.Following, error) {
+func (s *Server) following(ctx context.Context, viewer int64, targets []models.Target) (live.Following, error) {
 	known := s.hub.Latest(targets)
 	unknown := slices.DeleteFunc(slices.Clone(targets), func(t models.Target) bool { return known[t] != nil })
 	if len(unknown) > 0 {
@@ -186,10 +189,21 @@ func (s *Server) following(ctx context.Context, targets []models.Target) (live.F
 		maps.Copy(known, read)
 	}
 	if !slices.ContainsFunc(targets, func(t models.Target) bool { return !known[t].Gone() }) {
-		return live.Following{}, models.Errorf(models.CodeNotFound, "There are no such posts, comments or drops.")
+		return live.Following{}, models.Errorf(models.CodeNotFound, "There are no such posts, comments, drops or tags.")
 	}
-	private := targets[len(targets)-1].Kind == kindNotifications // the rest is public
-	return live.Following{Targets: targets, Known: known, Private: private}, nil
+	f := live.Following{
+		Targets: targets, Known: known,
+		Private: targets[len(targets)-1].Kind == kindNotifications, // the rest is public
+		News:    slices.ContainsFunc(targets, hasNews),
+	}
+	if f.News && viewer != 0 {
+		blocked, err := s.people.BlockedBy(ctx, []int64{viewer})
+		if err != nil {
+			return f, err
+		}
+		f.Blocked = blocked[viewer]
+	}
+	return f, nil
 }
 
 // refusedStream counts a stream that was refused because of the client's address, and sets the headers of the limit.
@@ -224,8 +238,9 @@ func (s *Server) refuseStream(conn net.Conn, header *fasthttp.ResponseHeader, re
 
 // streamWants is what a client wants to follow.
 type streamWants struct {
-	posts, comments, drops []int64
-	notifications          bool
+	posts, comments, drops, threads []int64
+	tags                            []string // in normal form
+	newPosts, notifications         bool
 }
 
 // lists returns the lists of ids, by the name of the field and the kind of its targets.
@@ -234,6 +249,7 @@ func (w *streamWants) lists() []streamList {
 		{"posts", models.KindPost, &w.posts},
 		{"comments", models.KindComment, &w.comments},
 		{"drops", models.KindDrop, &w.drops},
+		{"threads", kindThread, &w.threads},
 	}
 }
 
@@ -243,7 +259,8 @@ type streamList struct {
 	ids  *[]int64
 }
 
-// queriedTargets reads ?posts=, ?comments= and ?drops=, each a comma-separated list of ids, and ?notifications=.
+// queriedTargets reads ?posts=, ?comments=, ?drops= and ?threads=, each a comma-separated list of ids, ?tags=, a list of
+// names, ?new_posts= and ?notifications=.
 func queriedTargets(c *fiber.Ctx) (*streamWants, error) {
 	var wants streamWants
 	for _, list := range wants.lists() {
@@ -259,14 +276,21 @@ func queriedTargets(c *fiber.Ctx) (*streamWants, error) {
 			*list.ids = append(*list.ids, id)
 		}
 	}
-	value, err := oneOf(c, "notifications", "false", "true")
-	wants.notifications = value == "true"
+	if c.Context().QueryArgs().Has("tags") {
+		wants.tags = strings.Split(strings.Clone(c.Query("tags")), ",")
+	}
+	newPosts, err := oneOf(c, "new_posts", "false", "true")
+	if err != nil {
+		return nil, err
+	}
+	notifications, err := oneOf(c, "notifications", "false", "true")
+	wants.newPosts, wants.notifications = newPosts == "true", notifications == "true"
 	return &wants, err
 }
 
 // targets returns every target once, in an order that depends on the targets alone: ids of events rely on it. The
 // viewer's notifications come last.
-func (w *streamWants) targets(c *fiber.Ctx) ([]models.Target, error) {
+func (s *Server) targets(c *fiber.Ctx, w *streamWants) ([]models.Target, error) {
 	var targets []models.Target
 	for _, list := range w.lists() {
 		ids := slices.Clone(*list.ids)
@@ -279,8 +303,16 @@ func (w *streamWants) targets(c *fiber.Ctx) ([]models.Target, error) {
 		}
 		if len(targets) > live.MaxTargets {
 			return nil, models.Invalid(list.name, models.WrongCount(len(targets), 1, live.MaxTargets).
-				Saying("must name at most %d posts, comments and drops in all", live.MaxTargets))
+				Saying("must name at most %d posts, comments, drops, threads and tags in all", live.MaxTargets))
 		}
+	}
+	tagged, err := s.tagTargets(c.UserContext(), w.tags, live.MaxTargets-len(targets))
+	if err != nil {
+		return nil, err
+	}
+	targets = append(targets, tagged...)
+	if w.newPosts {
+		targets = append(targets, models.Target{Kind: kindPosts})
 	}
 	if w.notifications {
 		rule, _ := models.PermNotificationList.Rule()
@@ -289,9 +321,12 @@ func (w *streamWants) targets(c *fiber.Ctx) ([]models.Target, error) {
 		}
 		targets = append(targets, models.Target{Kind: kindNotifications, ID: viewerID(c)})
 	}
-	if len(targets) == 0 {
+	switch {
+	case len(targets) == 0 && len(w.tags) > 0:
+		return nil, models.Errorf(models.CodeNotFound, "There are no such tags.")
+	case len(targets) == 0:
 		return nil, models.Invalid("posts",
-			models.Missing().Saying("must name what to watch, unless comments, drops or notifications does"))
+			models.Missing().Saying("must name what to follow, unless another field does"))
 	}
 	return targets, nil
 }

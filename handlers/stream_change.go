@@ -19,7 +19,8 @@ import (
 // streamChange is a change that is sent to the process that holds the stream.
 type streamChange struct {
 	ID      string          `json:"id"`
-	Owner   [32]byte        `json:"owner"` // see live.Client
+	Owner   [32]byte        `json:"owner"`  // see live.Client
+	Viewer  int64           `json:"viewer"` // 0 for the anonymous
 	Targets []models.Target `json:"targets"`
 }
 
@@ -46,18 +47,18 @@ func (s *Server) newStreamID() string {
 // change. In direct mode processes do not know one another, so the stream is not found, and the client opens another.
 func (s *Server) changeStream(c *fiber.Ctx) error {
 	var wants streamWants
-	into := fields{"notifications": &wants.notifications}
+	into := fields{"tags": &wants.tags, "new_posts": &wants.newPosts, "notifications": &wants.notifications}
 	for _, list := range wants.lists() {
 		into[list.name] = list.ids
 	}
 	if err := decode(c, into); err != nil {
 		return err
 	}
-	targets, err := wants.targets(c)
+	targets, err := s.targets(c, &wants)
 	if err != nil {
 		return err
 	}
-	change := streamChange{ID: pathText(c, "id"), Targets: targets}
+	change := streamChange{ID: pathText(c, "id"), Viewer: viewerID(c), Targets: targets}
 	if viewer(c) != nil {
 		change.Owner = sessionHash(c)
 	}
@@ -79,7 +80,7 @@ func (s *Server) changeHere(ctx context.Context, change *streamChange) error {
 	if !s.hub.Holds(change.ID, change.Owner) { // before it costs queries
 		return live.ErrNoStream
 	}
-	following, err := s.following(ctx, change.Targets)
+	following, err := s.following(ctx, change.Viewer, change.Targets)
 	if err != nil {
 		return err
 	}

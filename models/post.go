@@ -174,6 +174,18 @@ type PostTime struct {
 	ChangedAt time.Time
 }
 
+// NewsVersion differs if the comments or drops of a post, or the posts of a tag, have changed. If one is deleted and
+// another one restored, it can stay the same.
+type NewsVersion struct {
+	Name       string // of a tag
+	Count      int64  // of the comments or posts that are not deleted
+	Latest     int64  // id of the latest comment, deleted or not, or of the latest post that is not deleted
+	LatestDrop int64  // of a post
+}
+
+// NewsItem is a comment or post, as news.
+type NewsItem struct{ ID, UserID int64 }
+
 // LiveCounts are the counts of a target that change without an edit.
 type LiveCounts struct {
 	Target

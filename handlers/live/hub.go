@@ -50,12 +50,16 @@ const (
 // Reader returns the counts of at most 1000 targets. Its map has an entry for every target, even for deleted ones.
 type Reader func(ctx context.Context, targets []models.Target) (map[models.Target]*Counts, error)
 
+// Blocks returns whom each of the viewers blocks.
+type Blocks func(ctx context.Context, viewers []int64) (map[int64][]int64, error)
+
 // Hub sends the counts of watched targets to streams. It is safe for concurrent use.
 type Hub struct {
 	Pace   Pace   // may be changed before the first stream
 	Limits Limits // may be changed before the first stream
 
 	read    Reader
+	blocks  Blocks
 	log     *slog.Logger
 	metrics metrics
 
@@ -75,6 +79,7 @@ type Pace struct {
 	Heartbeat time.Duration // between two writes to a client whose counts do not change
 	Write     time.Duration // the deadline of a write, after which the client is disconnected
 	Read      time.Duration // the deadline of the queries of one round
+	Blocks    time.Duration // between two reads of whom the viewers block
 }
 
 // Limits bounds the streams of a process.
@@ -120,6 +125,14 @@ type Counts struct {
 	gone   bool
 	event  []byte // as sent, without an id
 	digest string // stands for event in the ids of streams, in digestLength characters
+	news   *news  // nil if the event is the same for every viewer
+}
+
+// news are the comments or posts of an event.
+type news struct {
+	event string
+	items []models.NewsItem
+	data  func(ids []int64) any
 }
 
 const digestLength = 4
@@ -144,11 +157,12 @@ type metrics struct {
 const chunk = 1000
 
 // NewHub returns a Hub without streams and registers its metrics.
-func NewHub(registry *prometheus.Registry, log *slog.Logger, limits Limits, read Reader) (*Hub, error) {
+func NewHub(registry *prometheus.Registry, log *slog.Logger, limits Limits, read Reader, blocks Blocks) (*Hub, error) {
 	h := &Hub{
-		read: read, log: log, Limits: limits,
+		read: read, blocks: blocks, log: log, Limits: limits,
 		Pace: Pace{
 			Round: time.Second, Heartbeat: 15 * time.Second, Write: 5 * time.Second, Read: 5 * time.Second,
+			Blocks: time.Minute,
 		},
 		watched: map[models.Target]*watched{}, streams: map[string]*stream{}, of: map[string]*holding{},
 		stop: func() {},
@@ -340,7 +354,7 @@ func (h *Hub) begin() {
 // watch makes a stream follow targets. h.mu is locked.
 func (h *Hub) watch(s *stream, f Following) {
 	mine := h.of[s.from]
-	now := &follows{targets: make([]*watched, len(f.Targets)), private: f.Private}
+	now := &follows{targets: make([]*watched, len(f.Targets)), private: f.Private, news: f.News}
 	for i, t := range f.Targets {
 		w := h.watched[t]
 		if w == nil {
@@ -356,6 +370,8 @@ func (h *Hub) watch(s *stream, f Following) {
 		w.streams[s]++
 		now.targets[i] = w
 	}
+	blocked := setOf(f.Blocked)
+	s.blocked.Store(&blocked)
 	s.follows.Store(now)
 }
 
@@ -394,12 +410,19 @@ func (h *Hub) leave(s *stream) {
 func (h *Hub) run(ctx context.Context) {
 	beat := time.NewTicker(h.Pace.Round)
 	defer beat.Stop()
+	blocks := time.NewTicker(h.Pace.Blocks)
+	defer blocks.Stop()
 	failing := false
 	var left []models.Target // that the last round did not reach
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-blocks.C:
+			if err := h.readBlocks(ctx); err != nil && ctx.Err() == nil {
+				h.log.WarnContext(ctx, "streams may have news of users whom their viewers block", "error", err)
+			}
+			continue
 		case <-beat.C:
 		}
 		targets := h.targets()
@@ -436,6 +459,46 @@ func (h *Hub) round(ctx context.Context, targets []models.Target) (left []models
 		h.publish(now)
 	}
 	return nil, nil
+}
+
+// readBlocks reads whom the viewers block whose streams have news.
+func (h *Hub) readBlocks(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, h.Pace.Read)
+	defer cancel()
+	streams := map[int64][]*stream{}
+	h.mu.Lock()
+	for _, s := range h.streams {
+		if s.viewer != 0 && s.follows.Load().news {
+			streams[s.viewer] = append(streams[s.viewer], s)
+		}
+	}
+	h.mu.Unlock()
+	for viewers := range slices.Chunk(slices.Collect(maps.Keys(streams)), chunk) {
+		blocked, err := h.blocks(ctx, viewers)
+		if err != nil {
+			return err
+		}
+		for _, viewer := range viewers {
+			for _, s := range streams[viewer] {
+				if now := setOf(blocked[viewer]); !maps.Equal(now, *s.blocked.Load()) {
+					s.blocked.Store(&now)
+					s.wake()
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func setOf(users []int64) map[int64]bool {
+	if len(users) == 0 {
+		return nil // as of nearly every stream
+	}
+	set := make(map[int64]bool, len(users))
+	for _, user := range users {
+		set[user] = true
+	}
+	return set
 }
 
 // targets returns the watched targets in random order, so that a chunk that cannot be read holds other targets in each
@@ -508,6 +571,38 @@ func NewGone(event string, data any) (*Counts, error) {
 		c.gone = true
 	}
 	return c, err
+}
+
+// NewNews returns the event of a target whose data has the ids of comments or posts. A stream leaves out those of users
+// whom its viewer blocks.
+func NewNews(event string, items []models.NewsItem, data func(ids []int64) any) (*Counts, error) {
+	n := &news{event, items, data}
+	c, err := n.counts(nil)
+	if err == nil {
+		c.news = n
+	}
+	return c, err
+}
+
+func (n *news) counts(blocked map[int64]bool) (*Counts, error) {
+	ids := make([]int64, 0, len(n.items))
+	for _, item := range n.items {
+		if !blocked[item.UserID] {
+			ids = append(ids, item.ID)
+		}
+	}
+	return NewCounts(n.event, n.data(ids))
+}
+
+// without returns the event for a viewer who blocks these users.
+func (c *Counts) without(blocked map[int64]bool) *Counts {
+	if c.news == nil || !slices.ContainsFunc(c.news.items, func(i models.NewsItem) bool { return blocked[i.UserID] }) {
+		return c
+	}
+	if seen, err := c.news.counts(blocked); err == nil { // it always is: the data was encoded before
+		return seen
+	}
+	return c
 }
 
 // Gone reports whether the target is deleted or unknown.

@@ -47,7 +47,7 @@ func newSlowHub(t *testing.T, posts int, bad int64) (watching *stream) {
 		return now, nil
 	}
 	log := slog.New(slog.DiscardHandler)
-	h, err := NewHub(prometheus.NewRegistry(), log, Limits{Streams: 1, Targets: posts}, read)
+	h, err := NewHub(prometheus.NewRegistry(), log, Limits{Streams: 1, Targets: posts}, read, nil)
 	require.NoError(t, err)
 	h.Pace.Round, h.Pace.Read = time.Millisecond, 20*time.Millisecond
 	targets, known := make([]models.Target, posts), map[models.Target]*Counts{}
@@ -102,7 +102,7 @@ type crowd struct {
 func newCrowd(t *testing.T) *crowd {
 	t.Helper()
 	read := func(context.Context, []models.Target) (map[models.Target]*Counts, error) { return nil, nil }
-	h, err := NewHub(prometheus.NewRegistry(), slog.New(slog.DiscardHandler), NewLimits(MaxStreams, 1), read)
+	h, err := NewHub(prometheus.NewRegistry(), slog.New(slog.DiscardHandler), NewLimits(MaxStreams, 1), read, nil)
 	require.NoError(t, err)
 	c := &crowd{t: t, hub: h}
 	t.Cleanup(func() {

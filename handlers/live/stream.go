@@ -49,6 +49,8 @@ func bound(conn net.Conn) {
 type Client struct {
 	From  string   // the key of its address
 	Owner [32]byte // only a caller with the same value may change the stream
+	// Viewer is the id of its user; 0 for the anonymous.
+	Viewer int64
 	// Valid is asked before each write but the first while the stream is private. Once it reports false, the stream
 	// ends.
 	Valid func() bool
@@ -59,6 +61,8 @@ type Following struct {
 	Targets []models.Target
 	Known   map[models.Target]*Counts // of all targets, as the caller has just read them
 	Private bool                      // see Client.Valid
+	News    bool                      // whether a target has news, of which Blocked hides some
+	Blocked []int64                   // users whom the viewer blocks; the Hub reads them again from time to time
 }
 
 // Serve opens a stream on a hijacked connection, and closes conn when the stream ends. head is the header of the
@@ -82,11 +86,13 @@ type stream struct {
 	id       string
 	from     string // the key of the client's address
 	owner    [32]byte
+	viewer   int64
 	conn     net.Conn
 	valid    func() bool             // see Client
 	follows  atomic.Pointer[follows] // stored with Hub.mu locked
-	sending  *follows                // what sent is about; used by serve alone
-	sent     []*Counts               // the counts of each target that the client has; used by serve alone
+	blocked  atomic.Pointer[map[int64]bool]
+	sending  *follows  // what sent is about; used by serve alone
+	sent     []*Counts // the counts of each target that the client has; used by serve alone
 	changed  chan struct{}
 	replaced chan struct{} // what the stream follows was replaced
 	ended    chan struct{}
@@ -97,11 +103,13 @@ type stream struct {
 type follows struct {
 	targets []*watched
 	private bool
+	news    bool
 }
 
 func newStream(h *Hub, id string, client Client) *stream {
 	s := &stream{
-		hub: h, id: id, from: client.From, owner: client.Owner, valid: client.Valid, sending: &follows{},
+		hub: h, id: id, from: client.From, owner: client.Owner, viewer: client.Viewer, valid: client.Valid,
+		sending: &follows{},
 		changed: make(chan struct{}, 1), replaced: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	s.follows.Store(s.sending)
@@ -197,6 +205,9 @@ func (s *stream) update() {
 	}
 }
 
+// latest returns the event of a target, as the viewer of the stream may see it.
+func (s *stream) latest(w *watched) *Counts { return w.counts.Load().without(*s.blocked.Load()) }
+
 // resume marks the counts as sent that id stands for, the id of the last event that the client received. An id holds
 // the digests of all targets. If it belongs to another list of targets, no digest matches, and all counts are sent.
 func (s *stream) resume(id string) {
@@ -205,7 +216,7 @@ func (s *stream) resume(id string) {
 		return
 	}
 	for i, w := range s.sending.targets {
-		if now := w.counts.Load(); id[digestLength*i:digestLength*(i+1)] == now.digest {
+		if now := s.latest(w); id[digestLength*i:digestLength*(i+1)] == now.digest {
 			s.sent[i] = now
 		}
 	}
@@ -217,7 +228,7 @@ func (s *stream) appendChanges(text []byte) []byte {
 	s.update()
 	last, events := 0, 0
 	for i, w := range s.sending.targets {
-		now := w.counts.Load()
+		now := s.latest(w)
 		if s.sent[i] != nil && string(s.sent[i].event) == string(now.event) {
 			continue
 		}

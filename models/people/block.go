@@ -43,6 +43,26 @@ func (s *Store) RefuseBlocked(ctx context.Context, target models.Target, userID 
 	return nil
 }
 
+// BlockedBy returns whom each of the users blocks.
+func (s *Store) BlockedBy(ctx context.Context, users []int64) (map[int64][]int64, error) {
+	blocked := map[int64][]int64{}
+	if len(users) == 0 {
+		return blocked, nil
+	}
+	query := `
+		SELECT user_id, blocked_id
+		FROM blocks FORCE INDEX (PRIMARY)
+		WHERE user_id IN (` + db.JoinIDs(users) + `)`
+	var rows []struct{ UserID, BlockedID int64 }
+	if err := s.Read(ctx).Raw(query).Scan(&rows).Error; err != nil {
+		return nil, fmt.Errorf("read whom %d users block: %w", len(users), err)
+	}
+	for _, row := range rows {
+		blocked[row.UserID] = append(blocked[row.UserID], row.BlockedID)
+	}
+	return blocked, nil
+}
+
 // BlockersAmong returns which of these users block the viewer.
 func (s *Store) BlockersAmong(ctx context.Context, viewer int64, users []int64) (map[int64]bool, error) {
 	if len(users) == 0 {
