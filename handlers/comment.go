@@ -463,15 +463,11 @@ func (s *Server) writeComment(
 }
 
 func (s *Server) replyCreatedComment(c *fiber.Ctx, comment *models.Comment, from pages.Source) error {
-	count, err := s.content.CommentsCount(c.UserContext(), comment.PostID)
-	if err != nil {
-		return err
-	}
 	shown, err := s.commentItem(comment)
 	if err != nil {
 		return err
 	}
-	shown.withCount(count)
+	shown.withCount(comment.PostComments)
 	if err := s.replyItem(c, shown, from); err != nil {
 		return err
 	}

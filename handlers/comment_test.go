@@ -3,9 +3,22 @@ package handlers_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"regexp"
+	"strings"
 	"sync/atomic"
 	"testing"
 )
+
+// withoutPostComments returns the answer to the creation of a comment as the comment reads later.
+func withoutPostComments(r reply) string {
+	return regexp.MustCompile(`,"post_comments_count":[0-9]+`).ReplaceAllString(string(r.Body), "")
+}
+
+// etagVersion returns the version in an ETag: the fingerprint differs with the count.
+func etagVersion(r reply) string {
+	version, _, _ := strings.Cut(r.Header.Get("ETag"), "-")
+	return version
+}
 
 func TestComment_fromCreationToDeletion(t *testing.T) {
 	t.Parallel()
@@ -19,8 +32,8 @@ func TestComment_fromCreationToDeletion(t *testing.T) {
 			c.Author.Username != bob.Name || c.ContentHTML != "<p>First!</p>\n" {
 			t.Errorf("created %s at %s", r, r.Header.Get("Location"))
 		}
-		if got := a.must(t, 200, bob, "GET", pathOf(c), nil); string(got.Body) != string(r.Body) ||
-			got.Header.Get("ETag") != r.Header.Get("ETag") {
+		if got := a.must(t, 200, bob, "GET", pathOf(c), nil); string(got.Body) != withoutPostComments(r) ||
+			etagVersion(got) != etagVersion(r) {
 			t.Errorf("reads as %s, was created as %s", got, r)
 		}
 		// A reply can be created in two ways.

@@ -253,6 +253,9 @@ func (s *Server) repeatComment(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	if comment.PostComments, err = s.content.CommentsCount(c.UserContext(), comment.PostID); err != nil {
+		return err
+	}
 	return s.replyCreatedComment(c, comment, pages.ReadByViewer)
 }
 

@@ -105,7 +105,10 @@ func js[T any](b *chrome, expression string) T {
 }
 
 // run carries out a script without a result.
-func (b *chrome) run(script string) { b.t.Helper(); js[bool](b, "(async () => {"+script+"})().then(() => true)") }
+func (b *chrome) run(script string) {
+	b.t.Helper()
+	js[bool](b, "(async () => {"+script+"})().then(() => true)")
+}
 
 // awaits waits until an expression is true.
 func (b *chrome) awaits(expression string) {
@@ -117,7 +120,10 @@ func (b *chrome) awaits(expression string) {
 	}
 }
 
-func (b *chrome) text() string { b.t.Helper(); return js[string](b, "document.querySelector('main').innerText") }
+func (b *chrome) text() string {
+	b.t.Helper()
+	return js[string](b, "document.querySelector('main').innerText")
+}
 
 // A like fills the heart at once and shows the number of the answer. A failure restores both and says why.
 func TestWebBrowser_likes(t *testing.T) {

@@ -163,4 +163,3 @@ func TestWebChecks_accessible(t *testing.T) {
 		}
 	})
 }
-

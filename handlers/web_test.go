@@ -30,10 +30,10 @@ import (
 type forum struct {
 	*api
 
-	base  string        // of the pages
-	away  atomic.Bool   // the API does not answer
-	delay atomic.Int64  // nanoseconds that the API takes longer
-	lost  atomic.Bool   // the API carries a change out, and its answer is lost
+	base  string       // of the pages
+	away  atomic.Bool  // the API does not answer
+	delay atomic.Int64 // nanoseconds that the API takes longer
+	lost  atomic.Bool  // the API carries a change out, and its answer is lost
 	pages *web.Server
 	log   *logBuffer
 

@@ -22,6 +22,8 @@ type Comment struct {
 	// More reports whether the list of replies continues after Replies, at Rest. All of its rest may be deleted.
 	More bool
 	Rest *ListKey `gorm:"-"` // the last reply that was passed over after Replies; nil for none
+
+	PostComments int64 `gorm:"-"` // on the post with this comment; 0 but for the one who has created it
 }
 
 // MaxDepth is the maximum depth of a comment.

@@ -64,7 +64,7 @@ func (s *Store) CreateComment(ctx context.Context, author models.Author, postID 
 		if err != nil {
 			return err
 		}
-		c.Depth = place.depth()
+		c.Depth, c.PostComments = place.depth(), place.PostComments
 		c.ID, err = insertComment(tx, c, weights)
 		if err != nil {
 			return err
@@ -108,6 +108,7 @@ func insertComment(tx *db.Tx, c *models.Comment, weights map[string]int) (int64,
 // commentParent is the place of a new comment: under a post, and under a parent if it is a reply.
 type commentParent struct {
 	PostAuthorID    int64
+	PostComments    int64 // with the new one
 	Locked          bool  // the post
 	ParentAuthorID  int64 // this and the other fields of the parent are 0 at the top level
 	ParentPostID    int64
@@ -121,11 +122,12 @@ type commentParent struct {
 func (p *commentParent) depth() int { return p.ParentDepth + 1 }
 
 // parentFor counts a reply on its parent and returns the place, if the writer may write there. The caller has locked
-// the post's row.
+// the post's row, and counted the new comment there.
 func parentFor(tx *db.Tx, writer, postID int64, parentID *int64) (*commentParent, error) {
 	query := `
 		SELECT
 			p.user_id AS post_author_id,
+			p.comments_count AS post_comments,
 			p.locked,
 			COALESCE(c.user_id, 0) AS parent_author_id,
 			COALESCE(c.post_id, 0) AS parent_post_id,
