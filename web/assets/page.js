@@ -246,8 +246,8 @@ function show(event, data) {
     }
   }
   if (event === 'thread' && String(data.id) === $('.post')?.dataset.post) {
-    const last = Number($('[data-tree]').dataset.last);
-    seen ??= last ? data.comment_ids.filter((c) => c <= last) : data.comment_ids;
+    const { last } = $('[data-tree]').dataset; // of a page that has all comments
+    seen ??= last ? data.comment_ids.filter((c) => c <= Number(last)) : data.comment_ids;
     announce(data.comment_ids.filter((c) => !seen.includes(c) && !document.getElementById(`comment-${c}`)), 'fresh');
   }
   if (event === 'posts' && $('.rows')) {
