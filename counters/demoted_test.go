@@ -71,6 +71,7 @@ func TestDemoted_answersNothing(t *testing.T) {
 		"CloseOvertaken": func() error { _, err := r.CloseOvertaken(ctx, 1, pos(9, 9)); return err },
 		"IsCold":         func() error { _, err := r.IsCold(ctx, post(2)); return err },
 		"TargetStates":   func() error { _, err := r.TargetStates(ctx, targets); return err },
+		"LastChange":     func() error { _, _, err := r.LastChange(ctx, post(1)); return err },
 		"ChangedAfter": func() error {
 			_, err := r.ChangedAfter(ctx, targets, pos(1, 0))
 			return err

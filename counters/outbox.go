@@ -224,6 +224,18 @@ type ShardInfo struct {
 	Err    error           // why ShardInfos could not read the shard; then only Shard is set
 }
 
+// Sent reports whether the event at a position has left the outbox, which it does when Kafka has it.
+func (i ShardInfo) Sent(position models.Position) bool {
+	switch first := i.Last.Seq - i.Runs + 1; { // positions of an epoch follow each other, from 0
+	case i.Runs == 0:
+		return true
+	case position.Epoch == i.Last.Epoch:
+		return position.Seq < first
+	default: // of an epoch before, unless Redis has lost the present one
+		return i.Last.After(position) && first >= 0
+	}
+}
+
 // ShardInfos reads every shard, in order, in one round trip. In a cluster, a shard cannot be read while its node does
 // not answer, or while its keys are on two nodes. The other shards are not affected: Err of that shard has the error.
 // If no shard can be read, ShardInfos returns the error.

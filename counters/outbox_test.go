@@ -441,6 +441,27 @@ func TestOutbox_forgetTargets(t *testing.T) {
 	require.Contains(t, want, "{s00}:post:16:likes")
 }
 
+func TestShardInfo_knowsWhatWasSent(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		last models.Position
+		runs int64
+		what models.Position
+		sent bool
+	}{
+		{pos(2, 9), 0, pos(2, 9), true},
+		{pos(2, 9), 1, pos(2, 9), false},
+		{pos(2, 9), 1, pos(2, 8), true},
+		{pos(2, 9), 10, pos(2, 0), false},
+		{pos(2, 9), 10, pos(1, 5), true},
+		{pos(2, 0), 3, pos(1, 5), false}, // an opening behind two events of the epoch before
+		{pos(1, 9), 2, pos(2, 3), false}, // Redis was set back
+	} {
+		info := ShardInfo{Last: c.last, Runs: c.runs}
+		assert.Equal(t, c.sent, info.Sent(c.what), "%+v", c)
+	}
+}
+
 func TestShardInfos(t *testing.T) {
 	t.Parallel()
 	r, plain := newRedis(t)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -55,6 +56,27 @@ func (r *Redis) TargetStates(ctx context.Context, targets []models.Target) ([]Ta
 		state.Warm, state.Closed = true, values[2] != nil
 	}
 	return states, r.countUsers(ctx, targets, states)
+}
+
+// LastChange returns the position of the last change of a target since it was warmed, and its time by the clock of
+// Redis. If there was none, or the target is cold, the position is zero.
+func (r *Redis) LastChange(ctx context.Context, target models.Target) (models.Position, time.Time, error) {
+	var hash *redis.SliceCmd
+	err := r.read(ctx, func(p redis.Pipeliner) { hash = p.HMGet(ctx, r.keys(target).likes, "last", "at") })
+	if err != nil {
+		return models.Position{}, time.Time{}, fmt.Errorf("read the last change of %s: %w", target, err)
+	}
+	last, changed := hash.Val()[0].(string)
+	if !changed {
+		return models.Position{}, time.Time{}, nil
+	}
+	at, _ := hash.Val()[1].(string)
+	position, err1 := models.ParsePosition(last)
+	ms, err2 := strconv.ParseInt(at, 10, 64)
+	if err := errors.Join(err1, err2); err != nil {
+		return models.Position{}, time.Time{}, fmt.Errorf("read the last change of %s: %w", target, err)
+	}
+	return position, time.UnixMilli(ms), nil
 }
 
 // countUsers sets the number of users of warm targets.

@@ -27,6 +27,8 @@ type Desk interface {
 	Gated() bool
 	// ShardInfos returns what Redis holds about every shard, in order. Err of a shard is why it cannot be read.
 	ShardInfos(ctx context.Context) ([]counters.ShardInfo, error)
+	// Trace returns how far the last change of the likes of a target has come.
+	Trace(ctx context.Context, target models.Target) (models.LikeTrace, error)
 	// Reassert sends the present state of the like of an event through the pipeline again. It returns
 	// counters.ErrNotWarm if the gate does not hold it, or has loaded it after the position of the event.
 	Reassert(ctx context.Context, event models.Event, at models.Position) error

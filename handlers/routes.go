@@ -281,6 +281,8 @@ func (s *Server) routes() []route {
 
 		// Administrators: the pipeline of likes
 		{"GET", "/v1/admin/pipeline", models.PermAdminPipelineRead, limitRead, s.readPipeline, nil},
+		{"GET", "/v1/admin/pipeline/history", models.PermAdminPipelineRead, limitRead, s.readPipelineHistory, nil},
+		{"GET", "/v1/admin/pipeline/posts/:id", models.PermAdminPipelineRead, limitRead, s.tracePostLikes, nil},
 		{"GET", "/v1/admin/dead-letters", models.PermAdminPipelineRead, limitRead, s.listDeadLetters, nil},
 		{"POST", "/v1/admin/dead-letters/:id/retry", models.PermAdminPipelineMend, limitWrite,
 			s.retryDeadLetter, s.repeatLetter},

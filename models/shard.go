@@ -20,6 +20,17 @@ type ShardState struct {
 // gaps and of dead letters.
 func (s ShardState) Whole() bool { return s.OpenGaps == 0 && s.Letters == 0 }
 
+// LikeTrace is how far the last change of the likes of a target has come on its way to MySQL.
+type LikeTrace struct {
+	Shard      int
+	Position   Position  // of the change; zero if Redis knows of none
+	AcceptedAt time.Time // by the clock of Redis
+	Sent       bool      // Kafka has it
+	Applied    bool      // MySQL has it
+	// AppliedAt is when MySQL last applied events of the shard, if it has this one, which was applied then or before.
+	AppliedAt time.Time
+}
+
 // ErrNotGated means that a shard may not be opened, because the site is not in the mode LikesGated.
 var ErrNotGated = errors.New("likes are not gated")
 

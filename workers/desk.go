@@ -7,6 +7,7 @@ import (
 	"likewise/counters"
 	"likewise/models"
 	"likewise/models/db"
+	"likewise/models/likes"
 	"likewise/models/stock"
 )
 
@@ -28,6 +29,30 @@ func (d *Desk) Gated() bool { return d.redis != nil }
 // ShardInfos returns the state of every shard in Redis, in order. It must not be called in direct mode.
 func (d *Desk) ShardInfos(ctx context.Context) ([]counters.ShardInfo, error) {
 	return d.redis.ShardInfos(ctx)
+}
+
+// Trace returns how far the last change of the likes of a target has come. It must not be called in direct mode.
+func (d *Desk) Trace(ctx context.Context, target models.Target) (trace models.LikeTrace, err error) {
+	trace.Shard = target.Shard(d.store.Shards())
+	// What is read later is further on, so no step can be missing before one that is there.
+	trace.Position, trace.AcceptedAt, err = d.redis.LastChange(ctx, target)
+	if err != nil || trace.Position.IsZero() {
+		return trace, err
+	}
+	info, err := d.redis.ShardInfo(ctx, trace.Shard)
+	if err != nil {
+		return trace, err
+	}
+	state, err := likes.New(d.store).ShardState(ctx, trace.Shard)
+	if err != nil {
+		return trace, err
+	}
+	trace.Applied = !trace.Position.After(state.Applied)
+	trace.Sent = trace.Applied || info.Sent(trace.Position)
+	if trace.Applied {
+		trace.AppliedAt = state.AppliedAt
+	}
+	return trace, nil
 }
 
 // Reassert sends the current state of the like or the claim of an event through the pipeline again. at is the position

@@ -109,6 +109,11 @@ var schedule = []Job{
 		false, (*Jobs).rings,
 	},
 	{
+		"sample", models.SampleEvery / 2, time.Minute, // so that every 10 s have a run
+		"Keep the state of the pipeline of every 10 s, for a day.",
+		false, (*Jobs).sample,
+	},
+	{
 		"void", 5 * time.Second, time.Minute,
 		"Withdraw the likes of deleted accounts, and those that moderators voided.",
 		false, (*Jobs).void,
@@ -151,12 +156,13 @@ type Jobs struct {
 	janitor    *Janitor
 	reconciler *Reconciler
 	courier    *Courier
+	sampler    *Sampler
 }
 
 // NewJobs returns the jobs of a site. It registers metrics, so a registry has one Jobs.
 func NewJobs(c JobsConfig) *Jobs {
 	j := &Jobs{JobsConfig: c, log: c.Store.Logger(), courier: NewCourier(webhooks.New(c.Store), c.PrivateWebhooks,
-		c.Registry)}
+		c.Registry), sampler: NewSampler(c.Store, c.Redis)}
 	j.watch = NewDriftWatch(c.Store, c.Redis, c.Likes, c.Registry, func(d models.Difference) {
 		if !d.Undecided {
 			j.log.Error("drift found; `likewise verify --repair` repairs it",
@@ -451,6 +457,14 @@ func (j *Jobs) reconcile(ctx context.Context) (string, error) {
 func (j *Jobs) rings(ctx context.Context) (string, error) {
 	read, found, err := NewRingFinder(moderation.New(j.Store), j.Store.Now).Find(ctx)
 	return fmt.Sprintf("read %d likes, found %d rings", read, found), err
+}
+
+func (j *Jobs) sample(ctx context.Context) (string, error) {
+	added, err := j.sampler.Sample(ctx)
+	if added {
+		return "stored a sample", err
+	}
+	return "these 10 s have a sample", err
 }
 
 func (j *Jobs) void(ctx context.Context) (string, error) {

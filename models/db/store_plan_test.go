@@ -524,6 +524,7 @@ var unplanned = map[string]string{
 	"ShardStates":    "one row a shard",
 	"ShardFailures":  "one row a shard",
 	"OpenGaps":       "gaps are rare",
+	"Samples":        "a day of them, which is most of the table",
 	"OpenLikeVoids":  "by the index of done_at and turn_at; few are open",
 	"OrphanLikes":    "verify goes over every like",
 	"StrangeLikes":   "verify goes over every like",
