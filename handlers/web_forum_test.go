@@ -4,10 +4,12 @@ package handlers_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -321,4 +323,149 @@ func TestWeb_banned(t *testing.T) {
 	form.Set("content", "One more word.")
 	d := v.post(at+"/comments", form)
 	assert.Contains(t, d.body, "One more word.")
+}
+
+// The API is away for a while, under 50 writers who try until their comment is there: each comment is there once.
+func TestWeb_outageUnderWriters(t *testing.T) {
+	t.Parallel()
+	s := newForum(t)
+	ada := s.account(t)
+	at := fmt.Sprintf("/posts/%d", s.publish(t, ada, "A post"))
+	const writers = 50
+	var all sync.WaitGroup
+	for i := range writers {
+		v := s.as(t, s.account(t))
+		form := v.see(at).form(at + "/comments")
+		text := fmt.Sprintf("Comment %d of all.", i)
+		form.Set("content", text)
+		all.Go(func() {
+			for range 400 {
+				d := v.post(at+"/comments", form)
+				if d.status == http.StatusOK {
+					return
+				}
+				if !assert.Equal(t, http.StatusServiceUnavailable, d.status) || !assert.Contains(t, d.body, text) {
+					return
+				}
+				form = d.form(at + "/comments")
+				<-time.After(20 * time.Millisecond)
+			}
+			t.Error("the comment was never accepted")
+		})
+	}
+	s.lost.Store(true) // first their answers are lost
+	<-time.After(300 * time.Millisecond)
+	s.away.Store(true)
+	s.lost.Store(false)
+	<-time.After(time.Second)
+	s.away.Store(false)
+	all.Wait()
+	found := map[string]int{}
+	cursor := ""
+	for {
+		var page struct {
+			Items      []struct{ Content string }
+			NextCursor *string `json:"next_cursor"`
+		}
+		s.must(t, 200, ada, "GET", "/v1"+at+"/comments?flat=true&limit=100"+cursor, nil).into(t, &page)
+		for _, c := range page.Items {
+			found[c.Content]++
+		}
+		if page.NextCursor == nil {
+			break
+		}
+		cursor = "&cursor=" + *page.NextCursor
+	}
+	require.Len(t, found, writers)
+	for text, n := range found {
+		assert.Equal(t, 1, n, text)
+	}
+}
+
+// A first visit costs little: the page with all that it loads, compressed.
+func TestWeb_weighsLittle(t *testing.T) {
+	t.Parallel()
+	s := newForum(t)
+	ada, bob := s.account(t), s.account(t)
+	var id int64
+	for i := range 30 {
+		id = s.publish(t, ada, fmt.Sprintf("What do you think of the %dth thing that happened here this year?", i))
+	}
+	for i := range 100 {
+		s.say(t, bob, id, nil, fmt.Sprintf("This is comment %d, which has two sentences. Here is the other one, with %x.", i, i*i*i))
+	}
+	v := s.guest(t)
+	for _, path := range []string{"/new", fmt.Sprintf("/posts/%d", id)} {
+		total, requests := 0, 0
+		d := v.see(path)
+		loads := []string{path}
+		for _, n := range append(d.elements("link"), d.elements("script")...) {
+			rel, _ := attribute(n, "rel")
+			for _, name := range []string{"href", "src"} {
+				if to, ok := attribute(n, name); ok && (n.Data == "script" || rel == "stylesheet" || rel == "icon") {
+					loads = append(loads, to)
+				}
+			}
+		}
+		for _, to := range loads {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.base+to, nil)
+			require.NoError(t, err)
+			req.Header.Set("Accept-Encoding", "gzip")
+			resp, err := http.DefaultTransport.RoundTrip(req)
+			require.NoError(t, err)
+			raw, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, http.StatusOK, resp.StatusCode, to)
+			total, requests = total+len(raw), requests+1
+			if strings.HasPrefix(to, "/assets/") {
+				assert.Contains(t, resp.Header.Get("Cache-Control"), "immutable", to)
+			}
+			t.Logf("%s: %d bytes", to, len(raw))
+			switch {
+			case strings.HasSuffix(to, ".css"):
+				assert.LessOrEqual(t, len(raw), 8<<10, to)
+			case strings.HasSuffix(to, ".js"):
+				assert.LessOrEqual(t, len(raw), 6<<10, to)
+			}
+		}
+		t.Logf("%s: %d bytes in %d requests", path, total, requests)
+		assert.LessOrEqual(t, total, 30<<10, path)
+		assert.LessOrEqual(t, requests, 4, path)
+	}
+}
+
+// All of 400 nested comments on one page take few requests.
+func TestWeb_longThreads(t *testing.T) {
+	t.Parallel()
+	s := newForum(t)
+	ada := s.account(t)
+	id := s.publish(t, ada, "A post")
+	var parents []any
+	parents = append(parents, nil)
+	for i := range 400 {
+		parents = append(parents, s.say(t, ada, id, parents[i/3], fmt.Sprintf("Number %d.", i)))
+	}
+	v := s.as(t, ada)
+	v.see("/")
+	s.requests()
+	d := v.see(fmt.Sprintf("/posts/%d/all", id))
+	for {
+		var next string
+		for _, a := range d.elements("a") {
+			if rel, _ := attribute(a, "rel"); rel == "next" {
+				next, _ = attribute(a, "href")
+			}
+		}
+		if next == "" {
+			break
+		}
+		d = v.see(next)
+	}
+	t.Logf("all pages: %d requests", len(s.requests()))
+	d = v.see(fmt.Sprintf("/posts/%d?whole", id))
+	asked := s.requests()
+	assert.LessOrEqual(t, len(asked), 8, strings.Join(asked, ", "))
+	shown := strings.Count(d.body, `class="comment`)
+	assert.Equal(t, 400, shown)
 }

@@ -388,7 +388,7 @@ func (v *visit) data() error {
 	if err := v.load(); err != nil {
 		return err
 	}
-	return v.renderSettings(&settingsPage{Tab: "data"})
+	return v.renderSettings(&settingsPage{Tab: "data", Building: v.r.URL.Query().Has("building")})
 }
 
 func (v *visit) deleteAccount() error {

@@ -85,7 +85,8 @@ type call struct {
 	method, path string // path includes the query
 	token        string // "" for the anonymous
 	header       http.Header
-	body         any // encoded as JSON; nil for none
+	body         any       // encoded as JSON; nil for none
+	stream       io.Reader // the body if it is not JSON
 }
 
 // answer is an answer of the API without an error.
@@ -105,7 +106,7 @@ type client struct {
 func (c *client) do(ctx context.Context, r call) (*answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	var body io.Reader
+	body := r.stream
 	if r.body != nil {
 		encoded, err := json.Marshal(r.body)
 		if err != nil {
@@ -120,7 +121,7 @@ func (c *client) do(ctx context.Context, r call) (*answer, error) {
 	for name, values := range r.header {
 		req.Header[name] = values
 	}
-	if body != nil {
+	if r.body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	if r.token != "" {

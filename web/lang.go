@@ -78,7 +78,7 @@ func (l *language) words() (string, error) {
 	texts := map[string][2]string{}
 	for name, text := range map[string]string{
 		"comments": "%d comments", "replies": "%d replies", "likes": "%d likes", "left": "%d left",
-		"fresh": "%d new comments", "posts": "%d new posts",
+		"fresh": "%d new comments", "posts": "%d new posts", "room": "%d characters left",
 	} {
 		texts[name] = [2]string{
 			strings.Replace(l.text(text, 1), "1", "%d", 1), strings.Replace(l.text(text, 2), "2", "%d", 1),

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 
@@ -105,6 +106,16 @@ func (v *visit) send(method, path string, in, out any, header ...string) error {
 		return err
 	}
 	return decode(path, a, out)
+}
+
+// sendBody posts a body that is not JSON.
+func (v *visit) sendBody(path, contentType string, body io.Reader) error {
+	h := v.apiHeader(v.r, v.id)
+	h.Set("Content-Type", contentType)
+	_, err := v.api.do(v.r.Context(), call{
+		method: http.MethodPost, path: path, token: v.token, header: h, stream: body,
+	})
+	return err
 }
 
 // etag returns the ETag of a version, for If-Match.

@@ -23,6 +23,11 @@ func (s *Server) newProxy(transport http.RoundTripper) *httputil.ReverseProxy {
 		},
 		ModifyResponse: func(resp *http.Response) error {
 			resp.Header.Del("Access-Control-Allow-Origin")
+			if resp.StatusCode == http.StatusAccepted && resp.Request.URL.Path == "/v1/me/export" {
+				// The archive is not ready. A person wants a page.
+				resp.StatusCode = http.StatusSeeOther
+				resp.Header.Set("Location", "/settings/data?building")
+			}
 			return nil
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {

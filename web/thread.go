@@ -7,10 +7,10 @@ import (
 	"strconv"
 )
 
-// The size of a thread on one page.
+// The size of a thread on one page, and of one that is asked for as a whole: the API's limits.
 const (
-	threadDepth = 5
-	threadLimit = 100
+	threadDepth, threadLimit = 5, 100
+	wholeDepth, wholeLimit   = 10, 500
 )
 
 // threadPage is a post with comments.
@@ -29,6 +29,7 @@ type threadPage struct {
 	Seen     int64 // the latest comment that the viewer had read; -1 if none is marked as new
 	First    int64 // the first comment on the page that is new; 0 for none
 	Whole    bool  // the page has all comments
+	More     bool  // one page could have all of them
 	Form     commentForm
 }
 
@@ -78,16 +79,16 @@ func (v *visit) thread() error {
 	if sort != "new" && sort != "top" {
 		sort = "old"
 	}
-	limit := threadLimit
-	if q.Get("per") == "500" {
-		limit = 500
+	depth, limit := threadDepth, threadLimit
+	if q.Has("whole") {
+		depth, limit = wholeDepth, wholeLimit
 	}
 	include := "post,drops"
 	if v.token != "" {
 		include += ",draft"
 	}
 	var t thread
-	err = v.load(v.fetch(query(at("posts", id, "thread"), "sort", sort, "depth", strconv.Itoa(threadDepth), "limit",
+	err = v.load(v.fetch(query(at("posts", id, "thread"), "sort", sort, "depth", strconv.Itoa(depth), "limit",
 		strconv.Itoa(limit), "cursor", v.cursor(), "include", include), &t))
 	if err != nil {
 		return err
@@ -95,6 +96,7 @@ func (v *visit) thread() error {
 	p := newThreadPage(&t)
 	p.Sort, p.Mode, p.Next = sort, "tree", v.next(t.NextCursor)
 	p.Whole = v.cursor() == "" && t.NextCursor == nil && complete(t.Items)
+	p.More = !p.Whole && !q.Has("whole") && p.Post.CommentsCount <= wholeLimit
 	if v.cursor() == "" && sort == "old" {
 		p.Canonical = v.url(fmt.Sprintf("/posts/%d", id))
 	}

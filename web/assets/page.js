@@ -102,8 +102,24 @@ function compose(form) {
   };
   form.addEventListener('input', () => {
     clearTimeout(timer);
-    note.textContent = area.value.length > 55000 ? 60000 - area.value.length : '';
+    note.textContent = area.value.length > 55000 ? say('room', 60000 - area.value.length) : '';
     timer = setTimeout(() => { saving = save().catch(() => {}); }, 1500);
+  });
+  const attach = $('[data-image]', form);
+  attach.hidden = false;
+  attach.addEventListener('click', () => {
+    const file = document.createElement('input');
+    file.type = 'file';
+    file.accept = 'image/jpeg,image/png';
+    file.addEventListener('change', () => upload(form, area, file.files[0]));
+    file.click();
+  });
+  area.addEventListener('paste', (e) => {
+    const [file] = e.clipboardData.files;
+    if (file) {
+      e.preventDefault();
+      upload(form, area, file);
+    }
   });
   form.addEventListener('keydown', (e) => {
     if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) form.requestSubmit($('.main', form));
@@ -141,6 +157,22 @@ function compose(form) {
       delete form.dataset.busy;
     }
   });
+}
+
+async function upload(form, area, file) {
+  const body = new FormData();
+  body.set('file', file);
+  form.classList.add('busy');
+  try {
+    const response = await fetch('/v1/images', { method: 'POST', body });
+    if (!response.ok) throw new Error((await problem(response)).detail);
+    const { url } = await response.json();
+    area.setRangeText(`![](${url})\n`, area.selectionStart, area.selectionEnd, 'end');
+    area.dispatchEvent(new Event('input', { bubbles: true }));
+  } catch (error) {
+    fail(form, error.message);
+  }
+  form.classList.remove('busy');
 }
 
 function fail(form, text) {
