@@ -463,9 +463,9 @@ func TestWeb_longThreads(t *testing.T) {
 		d = v.see(next)
 	}
 	t.Logf("all pages: %d requests", len(s.requests()))
-	d = v.see(fmt.Sprintf("/posts/%d?whole", id))
+	d = v.see(fmt.Sprintf("/posts/%d/whole", id))
 	asked := s.requests()
 	assert.LessOrEqual(t, len(asked), 8, strings.Join(asked, ", "))
-	shown := strings.Count(d.body, `class="comment`)
+	shown := strings.Count(d.body, `data-comment="`)
 	assert.Equal(t, 400, shown)
 }

@@ -30,6 +30,7 @@ func (s *Server) forumRoutes(mux *http.ServeMux) {
 	mux.Handle("GET /likes", s.private((*visit).likes))
 
 	mux.Handle("GET /posts/{id}", s.shared((*visit).thread))
+	mux.Handle("GET /posts/{id}/whole", s.shared((*visit).whole))
 	mux.Handle("GET /posts/{id}/new", s.private((*visit).news))
 	mux.Handle("GET /posts/{id}/all", s.shared((*visit).flat))
 	mux.Handle("GET /comments/{id}", s.shared((*visit).permalink))

@@ -3,14 +3,16 @@ package web
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 )
 
-// The size of a thread on one page, and of one that is asked for as a whole: the API's limits.
+// The size of a thread on one page.
 const (
-	threadDepth, threadLimit = 5, 100
-	wholeDepth, wholeLimit   = 10, 500
+	threadDepth = 5
+	threadLimit = 100
+	wholeLimit  = 500 // of one that is asked for as a whole
 )
 
 // threadPage is a post with comments.
@@ -79,24 +81,20 @@ func (v *visit) thread() error {
 	if sort != "new" && sort != "top" {
 		sort = "old"
 	}
-	depth, limit := threadDepth, threadLimit
-	if q.Has("whole") {
-		depth, limit = wholeDepth, wholeLimit
-	}
 	include := "post,drops"
 	if v.token != "" {
 		include += ",draft"
 	}
 	var t thread
-	err = v.load(v.fetch(query(at("posts", id, "thread"), "sort", sort, "depth", strconv.Itoa(depth), "limit",
-		strconv.Itoa(limit), "cursor", v.cursor(), "include", include), &t))
+	err = v.load(v.fetch(query(at("posts", id, "thread"), "sort", sort, "depth", strconv.Itoa(threadDepth), "limit",
+		strconv.Itoa(threadLimit), "cursor", v.cursor(), "include", include), &t))
 	if err != nil {
 		return err
 	}
 	p := newThreadPage(&t)
 	p.Sort, p.Mode, p.Next = sort, "tree", v.next(t.NextCursor)
 	p.Whole = v.cursor() == "" && t.NextCursor == nil && complete(t.Items)
-	p.More = !p.Whole && !q.Has("whole") && p.Post.CommentsCount <= wholeLimit
+	p.More = !p.Whole && p.Post.CommentsCount <= wholeLimit
 	if v.cursor() == "" && sort == "old" {
 		p.Canonical = v.url(fmt.Sprintf("/posts/%d", id))
 	}
@@ -106,6 +104,72 @@ func (v *visit) thread() error {
 	}
 	return nil
 }
+
+// whole shows all comments as a tree, up to wholeLimit. The API cuts a tree level by level, so the tree is made here, of
+// the comments in the order written.
+func (v *visit) whole() error {
+	id, err := v.number("id")
+	if err != nil {
+		return err
+	}
+	var t thread
+	var all []comment
+	var page list[comment]
+	flat := query(at("posts", id, "comments"), "flat", "true", "sort", "old", "limit", "100")
+	err = v.load(
+		v.fetch(query(at("posts", id, "thread"), "limit", "1", "depth", "1", "include", "post,drops"), &t),
+		v.fetch(flat, &page),
+	)
+	for err == nil {
+		all = append(all, page.Items...)
+		if page.NextCursor == nil || len(all) >= wholeLimit {
+			break
+		}
+		next := flat + "&cursor=" + url.QueryEscape(*page.NextCursor)
+		page = list[comment]{}
+		err = v.fetch(next, &page)()
+	}
+	if err != nil {
+		return err
+	}
+	t.Items = tree(all)
+	p := newThreadPage(&t)
+	p.Sort, p.Mode, p.Whole = "old", "tree", page.NextCursor == nil
+	if page.NextCursor != nil {
+		p.Next = fmt.Sprintf("/posts/%d/all?cursor=%s", id, url.QueryEscape(*page.NextCursor))
+	}
+	v.show(p)
+	if p.Whole {
+		v.haveRead(p.Post, p.Last)
+	}
+	return nil
+}
+
+// tree returns comments in the order written as a tree. One whose parent is missing is at the top.
+func tree(all []comment) []comment {
+	children, present := map[int64][]comment{}, map[int64]bool{}
+	for _, c := range all {
+		present[c.ID] = true
+	}
+	for _, c := range all {
+		parent := deref(c.ParentID)
+		if !present[parent] {
+			parent = 0
+		}
+		children[parent] = append(children[parent], c)
+	}
+	var below func(parent int64) []comment
+	below = func(parent int64) []comment {
+		list := children[parent]
+		for i := range list {
+			list[i].Replies = listOf(below(list[i].ID))
+		}
+		return list
+	}
+	return below(0)
+}
+
+func listOf(comments []comment) list[comment] { return list[comment]{Items: comments} }
 
 func newThreadPage(t *thread) *threadPage {
 	p := &threadPage{Post: t.Post, Drops: t.Drops, Draft: t.Draft, Comments: t.Items, Seen: -1}
