@@ -144,12 +144,20 @@ func (c *client) do(ctx context.Context, r call) (*answer, error) {
 	return &answer{resp.StatusCode, resp.Header, read}, nil
 }
 
+// Ping returns an error if the API does not answer.
+func (s *Server) Ping(ctx context.Context) error {
+	_, err := s.api.do(ctx, call{method: http.MethodGet, path: "/healthz"})
+	return err
+}
+
 // errUnreachable is the cause of a problem that is not an answer of the API.
 type errUnreachable struct {
 	problem
 
 	cause error
 }
+
+func (e *errUnreachable) Error() string { return e.problem.Error() + ": " + e.cause.Error() }
 
 func (e *errUnreachable) Unwrap() []error { return []error{&e.problem, e.cause} }
 

@@ -19,7 +19,13 @@ const (
 	stopTimeout   = 9 * time.Second
 )
 
+// turner is a listener that accepts what has begun, and no other, so that closing it resets no connection.
+type turner interface {
+	TurnAway(ctx context.Context) error
+}
+
 // Serve answers requests on the listener until ctx ends, drain has passed and the requests in progress are answered.
+// Meanwhile it closes each connection with its next answer, so that a proxy has none left when the listener is closed.
 func (s *Server) Serve(ctx context.Context, listener net.Listener, drain time.Duration) error {
 	var draining atomic.Bool
 	// A stream lasts until its reader leaves. The context of all requests ends it.
@@ -27,9 +33,8 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener, drain time.Du
 	defer endStreams()
 	server := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/readyz" {
-				ready(w, !draining.Load())
-				return
+			if draining.Load() {
+				w.Header().Set("Connection", "close")
 			}
 			s.ServeHTTP(w, r)
 		}),
@@ -44,30 +49,24 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener, drain time.Du
 	case <-ctx.Done():
 	}
 	draining.Store(true)
-	s.config.Log.InfoContext(ctx, "web drains", "for", drain)
+	s.config.Log.InfoContext(ctx, "web drains: accepting requests until proxies have noticed", "for", drain)
 	select {
 	case err := <-failed:
 		return fmt.Errorf("serve pages: %w", err)
 	case <-time.After(drain):
 	}
+	s.config.Log.InfoContext(ctx, "web stops: answering the requests in progress")
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
+	if l, ok := listener.(turner); ok {
+		if err := l.TurnAway(stopping); err != nil {
+			s.config.Log.WarnContext(ctx, "connections that nobody has accepted yet are reset", "error", err)
+		}
+	}
 	server.RegisterOnShutdown(func() { time.AfterFunc(time.Second, endStreams) })
 	if err := server.Shutdown(stopping); err != nil {
 		return errors.Join(fmt.Errorf("stop serving pages: %w", err), server.Close())
 	}
 	s.config.Log.InfoContext(ctx, "web stopped")
 	return nil
-}
-
-// ready tells a proxy whether to send requests here.
-func ready(w http.ResponseWriter, yes bool) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("Cache-Control", "no-store")
-	if !yes {
-		w.WriteHeader(http.StatusServiceUnavailable)
-		fmt.Fprintln(w, "draining")
-		return
-	}
-	fmt.Fprintln(w, "ok")
 }

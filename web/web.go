@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/gzhttp"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Config configures a Server.
@@ -25,6 +26,7 @@ type Config struct {
 	// TrustedProxies are the addresses whose X-Forwarded-For is believed. The address of the client goes on to the API.
 	TrustedProxies []netip.Prefix
 	Log            *slog.Logger
+	Registry       prometheus.Registerer // gets the metrics; may be nil
 }
 
 // Server serves the pages.
@@ -32,6 +34,7 @@ type Server struct {
 	config    Config
 	api       client
 	proxy     *httputil.ReverseProxy
+	metrics   *metrics
 	assets    *assets
 	languages []*language
 	pages     *pageCache
@@ -46,14 +49,21 @@ func New(config Config) (*Server, error) {
 	if config.Log == nil {
 		config.Log = slog.Default()
 	}
+	if config.Registry == nil {
+		config.Registry = prometheus.NewRegistry()
+	}
 	s := &Server{config: config}
+	var err error
+	if s.metrics, err = newMetrics(config.Registry); err != nil {
+		return nil, err
+	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.Proxy = nil // the API is near
 	transport.MaxIdleConnsPerHost = 64
 	transport.ResponseHeaderTimeout = apiTimeout
-	s.api = client{config.API, &http.Client{Transport: transport, CheckRedirect: noRedirect}}
-	s.proxy = s.newProxy(transport)
-	var err error
+	measured := timed{transport, s.metrics.api}
+	s.api = client{config.API, &http.Client{Transport: measured, CheckRedirect: noRedirect}}
+	s.proxy = s.newProxy(measured)
 	if s.assets, err = newAssets(); err != nil {
 		return nil, err
 	}
@@ -88,7 +98,7 @@ func (s *Server) newHandler() (http.Handler, error) {
 		return nil, fmt.Errorf("trust the public URL: %w", err)
 	}
 	guard.SetDenyHandler(s.page(func(v *visit) error { return refusedElsewhere() }))
-	routes := guard.Handler(s.requireOrigin(s.routes()))
+	routes := s.metrics.count(guard.Handler(s.requireOrigin(s.routes())))
 	secure := s.config.PublicURL.Scheme == "https"
 	return compress(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

@@ -14,7 +14,9 @@ import (
 // Roles that run side by side with their defaults must not collide, and nobody elsewhere may read their metrics.
 func TestAdminListen_isOnLoopbackAndApartByDefault(t *testing.T) {
 	t.Parallel()
-	checkAdminListen(t, map[string]any{"api": apiCmd{}, "worker": workerCmd{}, "cron": cronServeCmd{}})
+	checkAdminListen(t, map[string]any{
+		"api": apiCmd{}, "worker": workerCmd{}, "cron": cronServeCmd{}, "web": webCmd{},
+	})
 }
 
 func checkAdminListen(t *testing.T, roles map[string]any) {

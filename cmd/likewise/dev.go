@@ -107,7 +107,7 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 		return err
 	}
 	defer c.close()
-	c.export(roleAPI, roleWorker, roleCron)
+	c.export(roleAPI, roleWorker, roleCron, roleWeb)
 	c.pingKafka(kafka)
 	env, err := d.writeEnv(dsn, listen, all)
 	if err != nil {
@@ -145,7 +145,7 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 		config.PublicURL = local(listen.web)
 	}
 	front := webCmd{API: "http://" + listen.api.Addr().String(), PublicURL: config.PublicURL}
-	forum, err := front.open(out.log)
+	forum, err := front.open(out.log, c.registry)
 	if err != nil {
 		return err
 	}

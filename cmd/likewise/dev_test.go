@@ -80,7 +80,9 @@ func awaitNobody(t *testing.T, dir string) {
 
 func TestDev_listensForAdminOnLoopback(t *testing.T) {
 	t.Parallel()
-	checkAdminListen(t, map[string]any{"dev": devCmd{}, "cron": cronServeCmd{}, "api": apiCmd{}, "worker": workerCmd{}})
+	checkAdminListen(t, map[string]any{
+		"dev": devCmd{}, "cron": cronServeCmd{}, "api": apiCmd{}, "worker": workerCmd{}, "web": webCmd{},
+	})
 }
 
 func TestDev_checksOrigins(t *testing.T) {

@@ -81,7 +81,8 @@ func TestMetrics_areThoseOfTheRole(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	api, _ := s.api()
-	roles := map[string]*process{"api": api, "worker": s.start("worker"), "cron": s.start("cron")}
+	web, _ := startWeb(t, "http://127.0.0.1:1")
+	roles := map[string]*process{"api": api, "worker": s.start("worker"), "cron": s.start("cron"), "web": web}
 	s.awaitOpen()
 	own := map[string][]string{
 		"likewise_http_requests_in_flight": {"api"},
@@ -98,7 +99,7 @@ func TestMetrics_areThoseOfTheRole(t *testing.T) {
 		"likewise_drift_total":             {"cron"},
 		"likewise_job_failures":            {"cron"},
 		"likewise_mysql_refusals_total":    {"api", "worker", "cron"},
-		"likewise_dependency_up":           {"api", "worker", "cron"},
+		"likewise_dependency_up":           {"api", "worker", "cron", "web"},
 	}
 	for role, p := range roles {
 		var metrics map[string]float64
@@ -112,7 +113,11 @@ func TestMetrics_areThoseOfTheRole(t *testing.T) {
 			assert.Equal(t, slices.Contains(owners, role), there, "%s of %s", name, role)
 		}
 		for other := range roles {
-			_, there := metrics[`likewise_role{likes="gated",role="`+other+`"}`]
+			likes := "gated"
+			if other == "web" {
+				likes = ""
+			}
+			_, there := metrics[`likewise_role{likes="`+likes+`",role="`+other+`"}`]
 			assert.Equal(t, role == other, there, "role %s of %s", other, role)
 		}
 		_, kafka := metrics[`likewise_dependency_up{dependency="kafka"}`]

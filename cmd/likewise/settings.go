@@ -320,13 +320,19 @@ type connected struct {
 	close func() error
 }
 
-// openCore connects to MySQL and, in gated mode, opens the gate. The caller closes the core.
-func openCore(ctx context.Context, log *slog.Logger, m mysqlFlags, l likesFlags) (*core, error) {
+// newRegistry returns a registry with the metrics of the process.
+func newRegistry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
+	return registry
+}
+
+// openCore connects to MySQL and, in gated mode, opens the gate. The caller closes the core.
+func openCore(ctx context.Context, log *slog.Logger, m mysqlFlags, l likesFlags) (*core, error) {
+	registry := newRegistry()
 	store, err := m.open(ctx, log, registry)
 	if err != nil {
 		return nil, err
@@ -424,6 +430,7 @@ const (
 	roleAPI    = "api"
 	roleWorker = "worker"
 	roleCron   = "cron"
+	roleWeb    = "web"
 )
 
 // export exports the metrics that the roles of this process own, and no other: the zero of a role that a process does
