@@ -5,10 +5,6 @@ const [, , baseUrl = "http://127.0.0.1:8080", ...ids] = process.argv;
 const stop = new AbortController();
 process.once("SIGINT", () => stop.abort());
 
-try {
-  for await (const update of createClient({ baseUrl }).stream({ posts: ids.map(Number) }, { signal: stop.signal })) {
-    if (update.event === "counts" && update.data.type === "post") console.log(update.data.id, update.data.likes_count);
-  }
-} catch (err) {
-  if (!stop.signal.aborted) throw err;
+for await (const update of createClient({ baseUrl }).stream({ posts: ids.map(Number) }, { signal: stop.signal })) {
+  if (update.event === "counts" && update.data.type === "post") console.log(update.data.id, update.data.likes_count);
 }

@@ -1,4 +1,5 @@
 import { defaultRetry, newKey, send, type RetryOptions } from "./retry.js";
+import { LiveStream, type LiveOptions } from "./live.js";
 import { openStream, type StreamOptions, type StreamTargets, type StreamUpdate } from "./stream.js";
 import type { Call, CallOptions, Method } from "./types.js";
 import { fillPath, queryString } from "./url.js";
@@ -22,10 +23,15 @@ export interface Likewise {
   PATCH: Call<"PATCH">;
   DELETE: Call<"DELETE">;
   /**
-   * Follows posts, comments and drops: yields an update when a target changes, and reconnects by itself until the signal
-   * aborts, the loop is left, or the server refuses the stream for good.
+   * Follows posts, comments and more, on a connection of its own: yields an update when one changes, and reconnects by
+   * itself until the signal aborts, the loop is left, or the server refuses the stream for good.
    */
   stream(targets: StreamTargets, options?: StreamOptions): AsyncGenerator<StreamUpdate, void, undefined>;
+  /**
+   * Returns a stream that all tabs of the browser share, and whose targets can change. It connects once something is
+   * followed. After the token has changed, close it and make another one.
+   */
+  live(options?: LiveOptions): LiveStream;
 }
 
 /** What the calls of all paths take. The types of each are in `Call`. */
@@ -80,7 +86,9 @@ export function createClient({ baseUrl, token, fetch = (request) => globalThis.f
     PUT: by("PUT"),
     PATCH: by("PATCH"),
     DELETE: by("DELETE"),
-    stream: (targets, options = {}) => openStream({ base, fetch, authorize, retry: retrying }, targets, options),
+    stream: (targets, options = {}) =>
+      openStream({ base, fetch, authorize, retry: retrying }, { targets: () => targets, opened: () => undefined }, options),
+    live: (options = {}) => new LiveStream({ base, fetch, authorize, retry: retrying }, token?.(), options),
   };
 }
 

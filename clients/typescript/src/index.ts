@@ -3,5 +3,15 @@ export type { Call, CallOptions, Cursor, Data, Init, Method, Operation, PathOf, 
 export { createClient, type Likewise, type Options } from "./client.js";
 export { LikewiseError, ok } from "./error.js";
 export { type RetryOptions } from "./retry.js";
-export { type Counts, type Gone, type StreamOptions, type StreamTargets, type StreamUpdate } from "./stream.js";
+export { type Follower, LiveStream, type LiveOptions } from "./live.js";
+export {
+  type Counts,
+  type Gone,
+  type PostNews,
+  type StreamOptions,
+  type StreamTargets,
+  type StreamUpdate,
+  type ThreadNews,
+  type UnreadNews,
+} from "./stream.js";
 export { items, pages, thread, type ThreadOptions } from "./walk.js";

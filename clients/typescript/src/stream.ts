@@ -3,16 +3,24 @@ import { backOff, wait, type RetryOptions } from "./retry.js";
 import type { Schema } from "./types.js";
 import { queryString } from "./url.js";
 
-/** Ids of what to follow. Further parameters of the stream are sent as they are. */
+/** What to follow. */
 export interface StreamTargets {
+  /** Ids of posts, for their counts. */
   posts?: Iterable<number>;
   comments?: Iterable<number>;
   drops?: Iterable<number>;
-  [parameter: string]: Iterable<number> | string | number | boolean | undefined;
+  /** Ids of posts, for their new comments and drops. */
+  threads?: Iterable<number>;
+  /** Names of tags, for their new posts. */
+  tags?: Iterable<string>;
+  /** The new posts of the site. */
+  new_posts?: boolean;
+  /** The unread notifications of the caller. */
+  notifications?: boolean;
 }
 
 export interface StreamOptions {
-  /** Ends the stream. */
+  /** Ends the stream, without an error. */
   signal?: AbortSignal | null;
   /** The id of the last update that an earlier stream of the same targets yielded: only later changes are sent. */
   lastEventId?: string;
@@ -26,29 +34,56 @@ export type Counts =
 
 /** A target that is deleted or never existed. */
 export interface Gone {
-  type: "post" | "comment" | "drop";
+  type: "post" | "comment" | "drop" | "thread";
   id: number;
 }
 
-type EventName = NonNullable<Schema<"StreamEvent">["event"]>;
+/** The latest 20 comments on a post, latest first, and all of its drops. */
+export interface ThreadNews {
+  type: "thread";
+  id: number;
+  comment_ids: number[];
+  drop_ids: number[];
+}
+
+/** The latest 20 posts of a tag, or, if the tag is null, of the site, latest first. */
+export interface PostNews {
+  type: "posts";
+  tag: string | null;
+  post_ids: number[];
+}
+
+/** The number of unread notifications, and the latest five. */
+export interface UnreadNews {
+  type: "notifications";
+  id: number;
+  unread_count: number;
+  items: Schema<"Notification">[];
+}
+
+/** The events of the contract, but for the first one of a stream, which has its id. */
+type EventName = Exclude<NonNullable<Schema<"StreamEvent">["event"]>, "stream">;
 
 interface EventData {
   counts: Counts;
   gone: Gone;
+  thread: ThreadNews;
+  posts: PostNews;
+  notifications: UnreadNews;
 }
 
 /** An update, by the name of its event. */
 export type StreamUpdate = {
   [Name in EventName]: {
     event: Name;
-    data: Name extends keyof EventData ? EventData[Name] : unknown;
+    data: EventData[Name];
     /** What to pass as `lastEventId`: that of the latest event that had one. */
     lastEventId: string | undefined;
   };
 }[EventName];
 
 /** What a stream takes from its client. */
-interface Connection {
+export interface Connection {
   base: string;
   fetch: (request: Request) => Promise<Response>;
   authorize: (headers: Headers) => void;
@@ -61,21 +96,21 @@ const heartbeat = 15_000;
 /** Reconnects after this time, until the server sends another one. */
 const firstReconnect = 1000;
 
+/** Lets the caller of `openStream` change what the stream follows. */
+export interface Control {
+  /** What to follow after the next connecting. */
+  targets: () => StreamTargets;
+  /** Called with the id of each new connection, and with undefined when it has ended. `drop` ends it. */
+  opened: (id: string | undefined, drop: () => void) => void;
+}
+
 export async function* openStream(
   { base, fetch, authorize, retry }: Connection,
-  targets: StreamTargets,
+  { targets, opened }: Control,
   { signal, lastEventId }: StreamOptions,
 ): AsyncGenerator<StreamUpdate, void, undefined> {
-  const query: Record<string, unknown> = {};
-  for (const [name, value] of Object.entries(targets)) {
-    const isList = typeof value === "object" && value !== null;
-    const text = isList ? [...value].join(",") : value;
-    if (text !== "") query[name] = text;
-  }
-  const url = `${base}/v1/stream${queryString(query)}`;
   let reconnect = firstReconnect;
-  for (let failures = 0; ; failures++) {
-    signal?.throwIfAborted();
+  for (let failures = 0; !signal?.aborted; failures++) {
     let asked = reconnect;
     const connection = new AbortController();
     const abort = () => connection.abort(signal!.reason);
@@ -90,15 +125,17 @@ export async function* openStream(
       if (lastEventId !== undefined) headers.set("Last-Event-ID", lastEventId);
       authorize(headers);
       alive();
+      const url = `${base}/v1/stream${queryString(queryOf(targets()))}`;
       const response = await fetch(new Request(url, { headers, signal: connection.signal, cache: "no-store" }));
       if (response.ok && response.body) {
         for await (const event of events(response.body, alive)) {
           failures = 0;
           if (event.retry !== undefined) reconnect = asked = event.retry;
           if (event.id !== undefined) lastEventId = event.id;
-          if (event.data !== undefined) {
-            yield { event: event.name, data: JSON.parse(event.data), lastEventId } as StreamUpdate;
-          }
+          if (event.data === undefined) continue;
+          const data: unknown = JSON.parse(event.data);
+          if (event.name === "stream") opened((data as { id: string }).id, () => connection.abort());
+          else yield { event: event.name, data, lastEventId } as StreamUpdate;
         }
       } else {
         if (response.status < 500 && response.status !== 429) throw await errorOf(response);
@@ -107,17 +144,27 @@ export async function* openStream(
       }
     } catch (err) {
       if (err instanceof LikewiseError) throw err;
-      signal?.throwIfAborted();
     } finally { // also when the caller leaves the loop
       clearTimeout(watchdog);
       signal?.removeEventListener("abort", abort);
       connection.abort();
+      opened(undefined, () => undefined);
     }
-    await wait(backOff(failures, retry, asked), signal);
+    await wait(backOff(failures, retry, asked), signal).catch(() => undefined); // it throws if the signal aborts
   }
 }
 
-async function errorOf(response: Response): Promise<LikewiseError> {
+function queryOf(targets: StreamTargets): Record<string, unknown> {
+  const query: Record<string, unknown> = {};
+  for (const [name, value] of Object.entries(targets)) {
+    const isList = typeof value === "object" && value !== null;
+    const text = isList ? [...value].join(",") : value;
+    if (text !== "") query[name] = text;
+  }
+  return query;
+}
+
+export async function errorOf(response: Response): Promise<LikewiseError> {
   const problem: unknown = await response.json().catch(() => undefined);
   return new LikewiseError(response, isProblem(problem) ? problem : undefined);
 }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { createClient, items, LikewiseError, ok, thread, type Likewise, type Schema } from "../src/index.js";
+import { createClient, items, LikewiseError, ok, thread, type Likewise, type Schema, type StreamUpdate } from "../src/index.js";
 import { dump, Server, type Imported } from "./server.js";
 
 let server: Server | undefined;
@@ -265,6 +265,35 @@ test("a stream sends the counts of a post, and what changes", async () => {
   assert.deepEqual(counts, [0, 1]);
   const nothing = await problemOf(api.stream({ posts: [999_999_999] }).next());
   assert.deepEqual([nothing.status, nothing.code], [404, "not_found"]);
+});
+
+test("a live stream follows what a page shows, while that changes", { timeout: 60_000 }, async () => {
+  const account = { username: "emmy", email: "emmy@example.org", password: "correct horse" };
+  const { token } = await ok(api.POST("/v1/auth/register", { body: account }));
+  const mine = createClient({ baseUrl: server!.url, token: () => token });
+  const write = (title: string) => ok(mine.POST("/v1/posts", { body: { title, content: "Some content.", tags: ["live"] } }));
+  const [first, second] = [await write("A title"), await write("Another title")];
+  const live = mine.live();
+  const updates: StreamUpdate[] = [];
+  let wake = () => undefined as void;
+  const until = async (holds: (update: StreamUpdate) => boolean) => {
+    while (!updates.some(holds)) await new Promise<void>((resolve) => (wake = resolve));
+  };
+  const follower = live.follow({ posts: [first.id], notifications: true }, (update) => {
+    updates.push(update);
+    wake();
+  });
+  await until((u) => u.event === "counts" && u.data.id === first.id);
+  await until((u) => u.event === "notifications" && u.data.unread_count === 0);
+  follower.change({ threads: [second.id], tags: [" Live"], new_posts: true, notifications: true });
+  await until((u) => u.event === "thread" && u.data.id === second.id && u.data.comment_ids.length === 0);
+  await until((u) => u.event === "posts" && u.data.tag === "live" && u.data.post_ids[0] === second.id);
+  await until((u) => u.event === "posts" && u.data.tag === null && u.data.post_ids[0] === second.id);
+  const comment = await ok(
+    mine.POST("/v1/posts/{id}/comments", { params: { path: { id: second.id } }, body: { content: "A comment." } }),
+  );
+  await until((u) => u.event === "thread" && u.data.comment_ids[0] === comment.id);
+  live.close();
 });
 
 test("a drop is claimed until it is sold out", async () => {

@@ -20,6 +20,18 @@ export const calls = [
   () => api.GET("/v1/posts", { params: { query: { sort: "best" } } }),
   // @ts-expect-error a GET has no body
   () => api.GET("/v1/posts", { body: {} }),
+  // @ts-expect-error no such kind of target
+  () => api.stream({ post: [1] }),
+  // @ts-expect-error the tags have names
+  () => api.live().follow({ tags: [1] }, () => undefined),
+  async () => {
+    for await (const update of api.stream({ notifications: true, threads: [1] })) {
+      if (update.event === "notifications") console.log(update.data.unread_count, update.data.items[0]?.excerpt);
+      if (update.event === "thread") console.log(update.data.comment_ids.length, update.data.drop_ids.length);
+      // @ts-expect-error the id of a stream is not an update
+      if (update.event === "stream") return;
+    }
+  },
   async () => {
     const { data } = await api.GET("/v1/tags");
     const name: string | undefined = data?.items[0]?.name;
