@@ -166,6 +166,16 @@ func TestVoidLikes_leavesNoneInRowsCountsAndRedis(t *testing.T) {
 		t.Fatalf("%d requests were refused and made", n)
 	}
 
+	given := func() int {
+		t.Helper()
+		path := fmt.Sprintf("/v1/admin/users/%d", bob.ID)
+		return read[struct {
+			N int `json:"given_likes_count"`
+		}](t, d.must(t, 200, d.moderator, "GET", path, nil)).N
+	}
+	if n := given(); n != 8 {
+		t.Errorf("bob has given %d likes", n)
+	}
 	r := d.must(t, 202, d.moderator, "POST", users+"/void", obj{"reason": "Bought."})
 	asked := read[voided](t, r)
 	if *asked.LikesLeft != 8 || asked.DoneAt != nil || asked.Until == nil || asked.UserID != bob.ID ||
@@ -193,6 +203,9 @@ func TestVoidLikes_leavesNoneInRowsCountsAndRedis(t *testing.T) {
 	if now := read[voided](t, d.must(t, 200, d.moderator, "GET", progress, nil)); *now.LikesLeft != 0 ||
 		now.DoneAt == nil {
 		t.Errorf("at the end: %+v", now)
+	}
+	if n := given(); n != 0 {
+		t.Errorf("%d likes of bob are left", n)
 	}
 	for i, path := range paths {
 		if got := read[like](t, d.must(t, 200, bob, "GET", path, nil)); got.LikesCount != 1 || got.Liked {

@@ -35,6 +35,7 @@ type accountDetailJSON struct {
 	DeletedCommentsCount int64   `json:"deleted_comments_count"`
 	SessionsCount        int64   `json:"sessions_count"`
 	TokensCount          int64   `json:"tokens_count"`
+	GivenLikesCount      int     `json:"given_likes_count"` // counted to 10,000
 }
 
 func (s *Server) newAccountJSON(a *models.Account) accountJSON {
@@ -124,11 +125,15 @@ func (s *Server) readAccount(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	likes, err := s.likes.LikesGivenCount(c.UserContext(), id)
+	if err != nil {
+		return err
+	}
 	out := accountDetailJSON{
 		accountJSON: s.newAccountJSON(account), Bio: account.User.Bio, FollowersCount: account.User.FollowersCount,
 		PostsCount: counts.Posts, DeletedPostsCount: counts.DeletedPosts,
 		CommentsCount: counts.Comments, DeletedCommentsCount: counts.DeletedComments,
-		SessionsCount: counts.Sessions, TokensCount: counts.Tokens,
+		SessionsCount: counts.Sessions, TokensCount: counts.Tokens, GivenLikesCount: likes,
 	}
 	email := s.newUserJSON(&account.User).Email
 	if email != nil && models.Outranks(viewerID(c), viewer(c).Role, id, account.User.Role) == nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -38,7 +39,7 @@ func (v *visit) signInAgain() {
 	p.Title, p.Here = "Sign in", "/"
 	if v.r.Method == http.MethodPost {
 		p.Next = v.back("/")
-		if v.r.ParseForm() == nil && v.r.PostForm.Get("content")+v.r.PostForm.Get("detail") != "" {
+		if v.r.ParseForm() == nil && typed(v.r.PostForm) {
 			kept, err := json.Marshal(keptForm{v.r.URL.Path, v.r.PostForm})
 			if err == nil {
 				p.Kept = string(kept)
@@ -46,6 +47,14 @@ func (v *visit) signInAgain() {
 		}
 	}
 	v.render(http.StatusUnauthorized, "sign_in", p)
+}
+
+// textFields are the fields of a form that people type a text into. A form shows the first that it has.
+var textFields = []string{"content", "detail", "reason"}
+
+// typed reports whether somebody typed a text into a form.
+func typed(form url.Values) bool {
+	return slices.ContainsFunc(textFields, func(name string) bool { return form.Get(name) != "" })
 }
 
 func (v *visit) signInForm() error {
@@ -87,11 +96,14 @@ func (v *visit) showKept(kept string) error {
 	}
 	p := &keptPage{Action: form.Path}
 	p.Title, p.Here = "Send it now", "/"
+	if i := slices.IndexFunc(textFields, form.Values.Has); i >= 0 {
+		p.Name = textFields[i]
+	}
 	for name, values := range form.Values {
 		for _, value := range values {
 			switch name {
-			case "content", "detail":
-				p.Text, p.Name = value, name
+			case p.Name:
+				p.Text = value
 			case "title":
 				p.Subject = value
 			case "do":

@@ -11,6 +11,7 @@ func (s *Server) routes() http.Handler {
 	s.forumRoutes(mux)
 	s.writingRoutes(mux)
 	s.accountRoutes(mux)
+	s.modRoutes(mux)
 	s.siteRoutes(mux)
 	s.apiRoutes(mux)
 	mux.Handle("/", s.page(func(*visit) error { return errNotFound }))
@@ -117,6 +118,7 @@ func (s *Server) apiRoutes(mux *http.ServeMux) {
 		"PUT /v1/comments/{id}/like", "DELETE /v1/comments/{id}/like",
 		"PUT /v1/posts/{id}/read", "GET /v1/users/by-prefix/{prefix}",
 		"GET /v1/me/drafts/{key}", "PUT /v1/me/drafts/{key}", "DELETE /v1/me/drafts/{key}", "GET /v1/me/export",
+		"GET /v1/admin/log.csv", "GET /v1/admin/operations/{id}", "GET /v1/admin/like-voids/{id}",
 		"GET /v1/feeds/new", "GET /v1/feeds/tags/{tag}", "GET /v1/feeds/users/{id}", "GET /v1/feeds/posts/{id}",
 	} {
 		mux.Handle(pattern, s.proxy)

@@ -108,6 +108,11 @@ func (v *LikeVoid) where() db.Conditions {
 // maxLikesLeft is the maximum result of LikesLeft.
 const maxLikesLeft = 10_000
 
+// LikesGivenCount counts the likes of a user in MySQL, up to maxLikesLeft.
+func (s *Store) LikesGivenCount(ctx context.Context, user int64) (int, error) {
+	return s.LikesLeft(ctx, LikeVoid{UserID: user})
+}
+
 // LikesLeft counts the likes of the request that are still in MySQL, up to maxLikesLeft. Likes on their way to MySQL
 // are not counted.
 func (s *Store) LikesLeft(ctx context.Context, v LikeVoid) (int, error) {
