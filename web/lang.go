@@ -71,6 +71,12 @@ var plurals = map[string]string{
 	"%d left":            "%d left",
 	"%d reports":         "%d report",
 	"%d characters left": "%d character left",
+
+	"%d bytes":                     "%d byte",
+	"on %d occasions":              "on %d occasion",
+	"Evidence of %d occasions":     "Evidence of %d occasion",
+	"Delete %d posts and comments": "Delete %d post or comment",
+	"Void %d likes":                "Void %d like",
 }
 
 // words returns the texts with which scripts show numbers: in the singular and the plural, as JSON.

@@ -2,6 +2,7 @@ package web
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -84,10 +85,10 @@ func (v *visit) showDesk(name, tab string, p deskData) error {
 	return nil
 }
 
-// note describes an act that was carried out. It comes from the query, so it is good for nothing but a form.
+// note describes an act that was carried out. It comes from the query, which anybody can write: it only builds a form.
 type note struct {
 	Text string
-	N    int64 // that the text takes; 0 for none
+	N    *int64 // the number in the text
 	Of   string
 	Link string
 	Undo *undo
@@ -124,9 +125,7 @@ func withNote(path string, fields url.Values) string {
 	for _, name := range noteFields {
 		q.Del(name)
 	}
-	for name, values := range fields {
-		q[name] = values
-	}
+	maps.Copy(q, fields)
 	u.RawQuery = q.Encode()
 	return u.String()
 }
@@ -142,7 +141,10 @@ func noteOf(q url.Values) *note {
 		return nil
 	}
 	n := &note{Text: a.Done}
-	n.N, _ = strconv.ParseInt(q.Get("n"), 10, 64)
+	if strings.Contains(a.Done, "%d") {
+		count, _ := strconv.ParseInt(q.Get("n"), 10, 64)
+		n.N = &count
+	}
 	targets := contentTargets(q["t"])
 	if len(targets) > 0 {
 		n.Undo = &undo{Action: "/moderate/restore"}
@@ -158,11 +160,12 @@ func noteOf(q url.Values) *note {
 	if deskKinds[kind] {
 		n.Of, n.Link = strconv.FormatInt(id, 10), fmt.Sprintf("/moderate/%ss/%d", kind, id)
 	}
-	if a.Undo != "" {
-		n.Undo = &undo{Action: actPath(a.Undo, strconv.FormatInt(id, 10))}
-		if role := q.Get("was"); a.Undo == "user.role" {
-			n.Undo.Fields = append(n.Undo.Fields, hiddenField{"role", role})
-		}
+	was := q.Get("was")
+	switch {
+	case a.Undo == "user.role" && was != "":
+		n.Undo = &undo{actPath(a.Undo, n.Of), []hiddenField{{"role", was}}}
+	case a.Undo != "" && a.Undo != "user.role":
+		n.Undo = &undo{Action: actPath(a.Undo, n.Of)}
 	}
 	return n
 }
@@ -314,7 +317,8 @@ func plainAct(format string) func(*visit, int64, url.Values) (string, error) {
 
 // sendReason sends an act with its reason.
 func (v *visit) sendReason(path string, out any) error {
-	return v.send(http.MethodPost, path, map[string]any{"reason": v.reason()}, out, "Idempotency-Key", v.r.PostForm.Get("key"))
+	return v.send(http.MethodPost, path, map[string]any{"reason": v.reason()}, out,
+		"Idempotency-Key", v.r.PostForm.Get("key"))
 }
 
 // reason returns the reason in a form.
@@ -338,14 +342,18 @@ type againField struct {
 	Wrong       []string
 }
 
-// actAgain shows the form of an act that failed. It does not need the API, which may be away.
-func (v *visit) actAgain(a act, form url.Values, err error) error {
+// actAgain shows the form of an act that failed, and a note about the part that did not. It works without the API,
+// which may be away.
+func (v *visit) actAgain(a act, form url.Values, err error, done ...url.Values) error {
 	if expired(err) {
 		return err
 	}
 	p := &againPage{Act: a, Action: v.r.URL.Path, Problem: problemOf(err), Back: v.back("/moderate")}
 	p.Title, p.Here, p.Tab = a.Button, p.Back, "again"
 	p.Fields = againFields(form, p.Problem)
+	for _, fields := range done {
+		p.Note = noteOf(fields)
+	}
 	v.again(p.Problem)
 	if v.me != nil && !v.me.Moderates() {
 		return errNotFound

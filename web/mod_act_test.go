@@ -31,21 +31,25 @@ func TestBanUntil(t *testing.T) {
 
 func TestNoteOf(t *testing.T) {
 	t.Parallel()
+	number := func(n int64) *int64 { return &n }
 	for query, want := range map[string]*note{
 		"":                     nil,
 		"did=post.burn&of=1":   nil,
 		"did=post.delete":      {Text: "The post was deleted."},
 		"did=post.delete&of=x": {Text: "The post was deleted."},
 		"did=post.delete&of=7": {
-			Text: "The post was deleted.", Of: "7", Link: "/moderate/posts/7", Undo: &undo{Action: "/moderate/posts/7/restore"},
+			Text: "The post was deleted.", Of: "7", Link: "/moderate/posts/7",
+			Undo: &undo{Action: "/moderate/posts/7/restore"},
 		},
 		"did=post.purge&of=7": {Text: "The post was purged.", Of: "7", Link: "/moderate/posts/7"},
 		"did=user.role&of=7&was=user": {
 			Text: "The role was changed.", Of: "7", Link: "/moderate/users/7",
 			Undo: &undo{Action: "/moderate/users/7/role", Fields: []hiddenField{{"role", "user"}}},
 		},
+		"did=user.role&of=7":   {Text: "The role was changed.", Of: "7", Link: "/moderate/users/7"},
+		"did=user.claims&of=7": {Text: "Claims voided: %d.", N: number(0), Of: "7", Link: "/moderate/users/7"},
 		"did=cases.removed&n=2&t=post-3&t=comment-4&t=user-5&t=post-x&t=post--1": {
-			Text: "Removed: %d. The reporters are notified.", N: 2,
+			Text: "Removed: %d. The reporters are notified.", N: number(2),
 			Undo: &undo{Action: "/moderate/restore", Fields: []hiddenField{{"t", "post-3"}, {"t", "comment-4"}}},
 		},
 	} {
@@ -97,7 +101,9 @@ func TestCaseAfter(t *testing.T) {
 
 func TestAgainFields_keepWhatWasTyped(t *testing.T) {
 	t.Parallel()
-	form := url.Values{"reason": {"Spam."}, "key": {"one"}, "drop_id": {"x"}, "back": {"/moderate"}, "t": {"post-1", "post-2"}}
+	form := url.Values{
+		"reason": {"Spam."}, "key": {"one"}, "drop_id": {"x"}, "back": {"/moderate"}, "t": {"post-1", "post-2"},
+	}
 	refused := &problem{Status: 422, Errors: []fieldError{{Field: "drop_id", Message: "must be a number"}}}
 	fields := againFields(form, refused)
 	require.Len(t, fields, 6)
@@ -121,9 +127,11 @@ func TestDayTime(t *testing.T) {
 func TestLogEntry_Changes(t *testing.T) {
 	t.Parallel()
 	e := logEntry{
-		Before: map[string]any{"pinned": false, "likes": 12345678.0}, After: map[string]any{"pinned": true, "until": nil},
+		Before: map[string]any{"pinned": false, "likes": 12345678.0},
+		After:  map[string]any{"pinned": true, "until": nil},
 	}
-	assert.Equal(t, []change{{"likes", "12345678", "–"}, {"pinned", "false", "true"}, {"until", "–", "–"}}, e.Changes())
+	want := []change{{"likes", "12345678", "–"}, {"pinned", "false", "true"}, {"until", "–", "–"}}
+	assert.Equal(t, want, e.Changes())
 }
 
 func TestTyped(t *testing.T) {

@@ -155,8 +155,8 @@ func modListPath(kind, author string, q url.Values) string {
 		return ""
 	}
 	pairs := []string{
-		"status", q.Get("status"), "author", author, "q", strings.TrimSpace(q.Get("q")), "since", dayTime(q.Get("since")),
-		"until", dayTime(q.Get("until")), "reported", only("reported"), "limit", "50", "cursor", q.Get("cursor"),
+		"status", q.Get("status"), "author", author, "q", strings.TrimSpace(q.Get("q")),
+		"since", dayTime(q.Get("since")), "until", dayTime(q.Get("until")), "reported", only("reported"), "limit", "50", "cursor", q.Get("cursor"),
 	}
 	if kind == "posts" {
 		pairs = append(pairs, "locked", only("locked"), "pinned", only("pinned"))
@@ -197,8 +197,8 @@ func (v *visit) accountID(typed string) (string, error) {
 	return strconv.FormatInt(u.ID, 10), nil
 }
 
-// wrongConditions returns what is wrong with the conditions of a list, so that it is shown beside them. Other errors are
-// returned as they are.
+// wrongConditions returns what is wrong with the conditions of a list, so that it is shown beside them. It returns other
+// errors as they are.
 func wrongConditions(err error) ([]string, error) {
 	p := problemOf(err)
 	switch {
@@ -274,7 +274,7 @@ func (v *visit) modVersion(kind string) error {
 		return err
 	}
 	p.Form = actForm{
-		act: manyActs["version.redact"], Action: fmt.Sprintf("%s/redact", v.r.URL.Path),
+		act: manyActs["version.redact"], Action: v.r.URL.Path + "/redact",
 		Back: fmt.Sprintf("/moderate/%s/%d", kind, id), Key: newKey(),
 	}
 	return v.showDesk("mod_version", kind, p)

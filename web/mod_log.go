@@ -272,8 +272,8 @@ func (v *visit) modSecurity() error {
 	var err error
 	p.Wrong, err = v.find(q.Get("account"), func(account string) string {
 		return query("/v1/admin/security-log", "account", account, "actor", whole(q.Get("actor")),
-			"address", strings.TrimSpace(q.Get("address")), "kind", word(q.Get("kind")), "since", dayTime(q.Get("since")),
-			"until", dayTime(q.Get("until")), "limit", "50", "cursor", v.cursor())
+			"address", strings.TrimSpace(q.Get("address")), "kind", word(q.Get("kind")),
+			"since", dayTime(q.Get("since")), "until", dayTime(q.Get("until")), "limit", "50", "cursor", v.cursor())
 	}, &page)
 	if v.me != nil && !v.me.Operates() {
 		return errNotFound

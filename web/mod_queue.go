@@ -117,7 +117,7 @@ func (p *queuePage) Row(id int64) string {
 // Then returns the path to go on to when the case is resolved.
 func (p *queuePage) Then() string {
 	if p.After == 0 {
-		return "/moderate?status=" + p.Status
+		return "/moderate"
 	}
 	return fmt.Sprintf("/moderate?status=%s&case=%d", p.Status, p.After)
 }
@@ -228,7 +228,8 @@ func (v *visit) resolve() error {
 	ids, targets := casesIn(form["case"])
 	if !ok || len(ids) == 0 {
 		return v.actAgain(manyActs["cases.dismissed"], form, &problem{
-			Status: http.StatusUnprocessableEntity, Code: "invalid", Detail: "Tick at least one case, and choose what to do.",
+			Status: http.StatusUnprocessableEntity, Code: "invalid",
+			Detail: "Tick at least one case, and choose what to do.",
 		})
 	}
 	var out struct {
@@ -239,18 +240,24 @@ func (v *visit) resolve() error {
 	if err != nil {
 		return v.actAgain(a, form, err)
 	}
-	if failed := failedCases(out.Results); len(failed) > 0 {
-		form["case"] = slices.DeleteFunc(form["case"], func(s string) bool {
-			id, _, _ := strings.Cut(s, ":")
-			return failed[id] == ""
-		})
-		return v.actAgain(a, form, failedProblem(failed, len(out.Results)))
-	}
-	fields := url.Values{"did": {"cases." + action}, "n": {strconv.Itoa(len(ids))}}
+	fields := url.Values{"did": {"cases." + action}}
+	failed := failedCases(out.Results)
+	form["case"] = slices.DeleteFunc(form["case"], func(s string) bool {
+		id, _, _ := strings.Cut(s, ":")
+		return failed[id] == ""
+	})
+	_, left := casesIn(form["case"])
 	if action == "removed" {
-		fields["t"] = targets
+		fields["t"] = slices.DeleteFunc(targets, func(t string) bool { return slices.Contains(left, t) })
 	}
-	return v.redirect(withNote(v.back("/moderate"), fields))
+	fields.Set("n", strconv.Itoa(len(ids)-len(failed)))
+	if len(failed) == 0 {
+		return v.redirect(withNote(v.back("/moderate"), fields))
+	}
+	if len(failed) == len(ids) {
+		fields = nil
+	}
+	return v.actAgain(a, form, failedProblem(failed, len(ids)), fields)
 }
 
 // casesIn returns the numbers of cases in a form, and their contents. A value is the number, a colon and the content.
@@ -286,7 +293,7 @@ func failedCases(results []caseResult) map[string]string {
 func failedProblem(failed map[string]string, all int) *problem {
 	p := &problem{Status: http.StatusConflict, Code: "conflict", Detail: "Nothing was done."}
 	if len(failed) < all {
-		p.Detail = "The others are done. These failed:"
+		p.Detail = "The others are done, but these failed."
 	}
 	for id, detail := range failed {
 		p.Errors = append(p.Errors, fieldError{Field: "#" + id, Message: detail})
@@ -308,7 +315,8 @@ func (v *visit) restoreAll() error {
 	g.SetLimit(4)
 	for _, t := range targets {
 		g.Go(func() error {
-			err := v.send(http.MethodPost, at("admin", t.kind+"s", t.id, "restore"), map[string]any{"reason": v.reason()}, nil)
+			path := at("admin", t.kind+"s", t.id, "restore")
+			err := v.send(http.MethodPost, path, map[string]any{"reason": v.reason()}, nil)
 			if err != nil {
 				mu.Lock()
 				defer mu.Unlock()

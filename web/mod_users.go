@@ -121,9 +121,7 @@ func (v *visit) ban(id int64, _ url.Values) (string, error) {
 
 func (v *visit) setRole(id int64, note url.Values) (string, error) {
 	if was := v.r.PostForm.Get("was"); was != "" {
-		note["was"] = []string{was}
-	} else {
-		note["did"] = []string{""} // an undone change has nothing to undo
+		note.Set("was", was) // the form of an undo has none
 	}
 	return "", v.send(http.MethodPut, at("admin", "users", id, "role"),
 		map[string]any{"role": v.r.PostForm.Get("role"), "reason": v.reason()}, nil)
