@@ -55,7 +55,7 @@ func (s *Server) modRoutes(mux *http.ServeMux) {
 	}
 	mux.Handle("POST /moderate/reports/resolve", s.private((*visit).resolve))
 	mux.Handle("POST /moderate/restore", s.private((*visit).restoreAll))
-	mux.Handle("POST /moderate/images/{name}/delete", s.private((*visit).deleteImage))
+	mux.Handle("POST /moderate/images/{name}/delete", s.private((*visit).modDeleteImage))
 	for name := range acts {
 		mux.Handle("POST "+actPath(name, "{id}"), s.private(func(v *visit) error { return v.act(name) }))
 	}

@@ -273,7 +273,7 @@ func (v *visit) modLikes() error {
 	return v.showDesk("mod_likes", "users", p)
 }
 
-type image struct {
+type moderatedImage struct {
 	ID           string    `json:"id"`
 	URL          string    `json:"url"`
 	ThumbnailURL string    `json:"thumbnail_url"`
@@ -294,7 +294,7 @@ type modImagesPage struct {
 	deskPage
 
 	UserID int64
-	Images []image
+	Images []moderatedImage
 	Next   string
 }
 
@@ -306,7 +306,7 @@ func (v *visit) modImages() error {
 	}
 	p := &modImagesPage{UserID: id}
 	p.Title = "Images"
-	var page list[image]
+	var page list[moderatedImage]
 	path := query(at("admin", "users", id, "images"), "limit", "50", "cursor", v.cursor())
 	if err := v.loadDesk(v.fetch(path, &page)); err != nil {
 		return err
@@ -318,7 +318,7 @@ func (v *visit) modImages() error {
 type modImagePage struct {
 	deskPage
 
-	Image image
+	Image moderatedImage
 }
 
 // modImage shows an image, whose it is and what uses it.
@@ -331,7 +331,7 @@ func (v *visit) modImage() error {
 	return v.showDesk("mod_image", "users", p)
 }
 
-func (v *visit) deleteImage() error {
+func (v *visit) modDeleteImage() error {
 	if err := v.r.ParseForm(); err != nil {
 		return errBadForm
 	}
