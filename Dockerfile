@@ -15,9 +15,9 @@ COPY --from=build /likewise /likewise
 COPY --from=build --chown=65532:65532 /images /images
 # A number, so that Kubernetes can see that it is not root's.
 USER 65532:65532
-# The API. The admin listeners of api, worker and cron are on loopback unless LIKEWISE_ADMIN_LISTEN says otherwise.
-EXPOSE 8080
-# For the api. A worker or cron is asked at its admin listener: see compose.yaml.
+# The API, and the pages. The admin listeners are on loopback unless LIKEWISE_ADMIN_LISTEN says otherwise.
+EXPOSE 8080 8083
+# For the api. The other roles are asked elsewhere: see compose.yaml.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=10s CMD ["/likewise", "healthcheck"]
 ENTRYPOINT ["/likewise"]
 CMD ["api"]

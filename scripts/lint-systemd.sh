@@ -10,7 +10,7 @@ trap 'rm -rf "$root"' EXIT
 trap 'exit 1' HUP INT TERM
 mkdir -p "$root/usr/local/bin" "$root/usr/lib/systemd" "$root/etc/systemd/system" "$root/etc/likewise"
 install -m 755 /bin/true "$root/usr/local/bin/likewise"
-install -m 600 docs/systemd/likewise.env "$root/etc/likewise/"
+install -m 600 docs/systemd/*.env "$root/etc/likewise/"
 install -m 644 docs/systemd/*.service "$root/etc/systemd/system/"
 cp -r /usr/lib/systemd/system "$root/usr/lib/systemd/" # the targets that the units name
 

@@ -3,6 +3,7 @@ package web
 import (
 	"net/http"
 	"net/http/httputil"
+	"strings"
 )
 
 // newProxy returns the way from a browser to those operations of the API that scripts, images and downloads need. The
@@ -23,6 +24,9 @@ func (s *Server) newProxy(transport http.RoundTripper) *httputil.ReverseProxy {
 		},
 		ModifyResponse: func(resp *http.Response) error {
 			resp.Header.Del("Access-Control-Allow-Origin")
+			if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+				resp.Header.Set("X-Accel-Buffering", "no") // a proxy between the API and this one removes it
+			}
 			if resp.StatusCode == http.StatusAccepted && resp.Request.URL.Path == "/v1/me/export" {
 				// The archive is not ready. A person wants a page.
 				resp.StatusCode = http.StatusSeeOther

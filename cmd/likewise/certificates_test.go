@@ -48,22 +48,24 @@ func newAuthority(t *testing.T, name string) *authority {
 	return a
 }
 
-// issue returns a certificate for an address or a name, until end.
-func (a *authority) issue(host string, end time.Time) pair {
+// issue returns a certificate for addresses and names, until end.
+func (a *authority) issue(end time.Time, hosts ...string) pair {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(a.t, err)
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<60))
 	require.NoError(a.t, err)
 	template := &x509.Certificate{
-		Subject: pkix.Name{CommonName: host}, SerialNumber: serial,
+		Subject: pkix.Name{CommonName: hosts[0]}, SerialNumber: serial,
 		NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: end, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
-	if ip := net.ParseIP(host); ip != nil {
-		template.IPAddresses = []net.IP{ip}
-	} else {
-		template.DNSNames = []string{host}
+	for _, host := range hosts {
+		if ip := net.ParseIP(host); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, host)
+		}
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
 	require.NoError(a.t, err)
@@ -74,7 +76,7 @@ func (a *authority) issue(host string, end time.Time) pair {
 }
 
 // good returns a certificate for 127.0.0.1 that is valid.
-func (a *authority) good() pair { return a.issue("127.0.0.1", time.Now().Add(24*time.Hour)) }
+func (a *authority) good() pair { return a.issue(time.Now().Add(24*time.Hour), "127.0.0.1") }
 
 func (a *authority) write(name, kind string, der []byte) string {
 	a.t.Helper()

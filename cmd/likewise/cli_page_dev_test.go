@@ -50,7 +50,7 @@ func TestPages_nameFlagsThatExist(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/*.md")
 	require.NoError(t, err)
 	pages = append(pages, "../../README.md", "../../CONTRIBUTING.md", "../../CHANGELOG.md",
-		"../../docs/systemd/likewise.env")
+		"../../docs/systemd/likewise.env", "../../docs/systemd/likewise-web.env")
 	for _, page := range pages {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)

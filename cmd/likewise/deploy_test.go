@@ -74,12 +74,15 @@ func TestCompose_boundsItsContainers(t *testing.T) {
 			Image       string
 			MemLimit    string `yaml:"mem_limit"` //nolint:tagliatelle // as Compose writes it
 			Environment map[string]string
-			Ports       []string
-			Logging     struct{ Options map[string]string }
+			Networks    map[string]struct {
+				Address string `yaml:"ipv4_address"` //nolint:tagliatelle // as Compose writes it
+			}
+			Ports   []string
+			Logging struct{ Options map[string]string }
 		}
 	}
 	require.NoError(t, yaml.Unmarshal(text, &file))
-	require.Len(t, file.Services, 7)
+	require.Len(t, file.Services, 8)
 	pinned := regexp.MustCompile(`^[a-z/]+:[a-z0-9.]+@sha256:[0-9a-f]{64}$`)
 	for name, s := range file.Services {
 		assert.NotEmpty(t, s.MemLimit, name)
@@ -88,18 +91,25 @@ func TestCompose_boundsItsContainers(t *testing.T) {
 		if s.Image != "likewise" { // which is built here
 			assert.Regexp(t, pinned, s.Image, name)
 		}
-		if name == "api" {
+		if port := map[string]string{"api": ":8080", "web": ":8083"}[name]; port != "" {
 			require.Len(t, s.Ports, 1, name)
-			assert.True(t, strings.HasSuffix(s.Ports[0], ":8080"), "the admin listener is published: %v", s.Ports)
+			assert.True(t, strings.HasSuffix(s.Ports[0], port), "the admin listener is published: %v", s.Ports)
 		} else {
 			assert.Empty(t, s.Ports, name)
 		}
 		if dsn := s.Environment["LIKEWISE_MYSQL_DSN"]; name == "migrate" {
 			assert.True(t, strings.HasPrefix(dsn, "likewise:"), name)
+		} else if name == "web" {
+			for _, value := range s.Environment {
+				assert.NotContains(t, value, "PASSWORD", "the pages need no password of a server")
+			}
 		} else if s.Image == "likewise" {
 			assert.True(t, strings.HasPrefix(dsn, "likewise_app:"), name)
 		}
 	}
+	web := file.Services["web"].Networks["default"].Address
+	assert.NotEmpty(t, web)
+	assert.True(t, strings.HasPrefix(file.Services["api"].Environment["LIKEWISE_TRUSTED_PROXIES"], web), "it names visitors")
 	assert.Contains(t, string(text), "GRANT SELECT, INSERT, UPDATE, DELETE ON likewise.* TO 'likewise_app'@'%';")
 
 	dockerfile, err := os.ReadFile("../../Dockerfile")

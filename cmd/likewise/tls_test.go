@@ -206,7 +206,7 @@ func (s *secured) mistakes() {
 	}
 	// A worker connects to Kafka first, then to MySQL, then to Redis.
 	ends := time.Now().Add(5 * time.Second) // MySQL loads no certificate that has expired
-	s.serve(s.ca.issue("127.0.0.1", ends))
+	s.serve(s.ca.issue(ends, "127.0.0.1"))
 	<-time.After(time.Until(ends) + time.Second)
 	for i, server := range []string{"kafka", "mysql-dsn", "redis"} {
 		s.refuses("", flagName(server)+": .*not valid.*expired")
