@@ -259,8 +259,8 @@ type streamList struct {
 	ids  *[]int64
 }
 
-// queriedTargets reads ?posts=, ?comments=, ?drops= and ?threads=, each a comma-separated list of ids, ?tags=, a list of
-// names, ?new_posts= and ?notifications=.
+// queriedTargets reads ?posts=, ?comments=, ?drops= and ?threads=, each a comma-separated list of ids, ?tags=, a list
+// of names, ?new_posts= and ?notifications=.
 func queriedTargets(c *fiber.Ctx) (*streamWants, error) {
 	var wants streamWants
 	for _, list := range wants.lists() {
