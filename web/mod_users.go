@@ -133,6 +133,12 @@ func (v *visit) deleteContent(id int64, _ url.Values) (string, error) {
 	return fmt.Sprintf("/moderate/operations/%d", op.ID), err
 }
 
+// modDeleteAccount leads to the list of accounts, because the account has no page of its own after that.
+func (v *visit) modDeleteAccount(id int64, note url.Values) (string, error) {
+	note.Del("of")
+	return "/moderate/users", v.sendReason(at("admin", "users", id, "delete"), nil)
+}
+
 type operation struct {
 	ID               int64      `json:"id"`
 	UserID           int64      `json:"user_id"`
