@@ -99,6 +99,19 @@ func TestCaseAfter(t *testing.T) {
 	assert.Zero(t, caseAfter(nil, nil))
 }
 
+func TestOwnFirst_keepsTheOrderOtherwise(t *testing.T) {
+	t.Parallel()
+	cases := []reportCase{
+		{ID: 1, ClaimedBy: &author{ID: 7}}, {ID: 2}, {ID: 3, ClaimedBy: &author{ID: 5}}, {ID: 4, ClaimedBy: &author{ID: 7}},
+		{ID: 5, ClaimedBy: &author{ID: 5}},
+	}
+	var ids []int64
+	for _, c := range ownFirst(cases, &account{author: author{ID: 5}}) {
+		ids = append(ids, c.ID)
+	}
+	assert.Equal(t, []int64{3, 5, 1, 2, 4}, ids)
+}
+
 func TestAgainFields_keepWhatWasTyped(t *testing.T) {
 	t.Parallel()
 	form := url.Values{

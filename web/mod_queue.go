@@ -144,12 +144,27 @@ func (v *visit) queue() error {
 	if err := v.loadDesk(fetches...); err != nil {
 		return err
 	}
-	p.Cases, p.OpenCount = page.Items, page.OpenCount
+	p.Cases, p.OpenCount = ownFirst(page.Items, v.me), page.OpenCount
 	p.choose(&chosen)
 	if page.NextCursor != nil {
 		p.Next = query("/moderate", "status", p.Status, "cursor", *page.NextCursor)
 	}
 	return v.showDesk("mod_queue", "reports", p)
+}
+
+// ownFirst puts the cases that the account has claimed before those of others.
+func ownFirst(cases []reportCase, me *account) []reportCase {
+	claims := func(c reportCase) bool { return me != nil && c.ClaimedBy != nil && c.ClaimedBy.ID == me.ID }
+	slices.SortStableFunc(cases, func(a, b reportCase) int {
+		switch {
+		case claims(a) == claims(b):
+			return 0
+		case claims(a):
+			return -1
+		}
+		return 1
+	})
+	return cases
 }
 
 // choose takes the case that was asked for, or else the first, and notes which comes after it.
