@@ -157,13 +157,14 @@ type guest struct {
 
 	t      *testing.T
 	client *http.Client
+	at     string // the page that is shown
 }
 
 func (s *forum) guest(t *testing.T) *guest {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
-	return &guest{s, t, &http.Client{Jar: jar, Timeout: 30 * time.Second}}
+	return &guest{s, t, &http.Client{Jar: jar, Timeout: 30 * time.Second}, ""}
 }
 
 // as returns a visitor who has signed in.
@@ -212,6 +213,7 @@ func (v *guest) open(req *http.Request) *document {
 	d := &document{v: v, status: resp.StatusCode, url: resp.Request.URL, header: resp.Header, body: string(raw)}
 	d.root, err = html.Parse(bytes.NewReader(raw))
 	require.NoError(v.t, err)
+	v.at = d.url.String()
 	return d
 }
 
@@ -223,6 +225,9 @@ func (v *guest) post(path string, values url.Values) *document {
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	req.Header.Set("Origin", v.base)
 	req.Header.Set("Sec-Fetch-Site", "same-origin")
+	if v.at != "" {
+		req.Header.Set("Referer", v.at)
+	}
 	return v.open(req)
 }
 

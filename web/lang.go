@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/maypok86/otter/v2"
 	"golang.org/x/text/feature/plural"
 	xlang "golang.org/x/text/language"
 	"golang.org/x/text/message"
@@ -20,7 +22,8 @@ type language struct {
 	dir     string // of the text: ltr or rtl
 	printer *message.Printer
 	pages   map[string]*template.Template
-	wrong   func(string) string // distorts texts, to find those that are not translated; nil for real languages
+	texts   map[string]string // translations; nil for English
+	kept    *otter.Cache[commentKey, string]
 }
 
 var matcher = xlang.NewMatcher([]xlang.Tag{xlang.English, xlang.Chinese})
@@ -33,6 +36,12 @@ func newLanguages(s *Server) ([]*language, error) {
 	var list []*language
 	for _, tag := range []xlang.Tag{xlang.English, xlang.Chinese} {
 		l := &language{name: tag.String(), dir: "ltr", printer: message.NewPrinter(tag, message.Catalog(texts))}
+		if tag == xlang.Chinese {
+			l.texts = chinese
+		}
+		if l.kept, err = newCommentCache(); err != nil {
+			return nil, err
+		}
 		if l.pages, err = s.parse(l); err != nil {
 			return nil, err
 		}
@@ -110,16 +119,23 @@ func (s *Server) languageOf(r *http.Request) *language {
 	return s.languages[i]
 }
 
-// text translates a text with its arguments.
+// text translates a text with its arguments. A text without arguments needs no printer, which takes longer than all the
+// rest of a page with a hundred comments. A text that is not known, such as an error of the API, stays as it is.
 func (l *language) text(text string, args ...any) string {
-	out := l.printer.Sprintf(text, args...)
-	if l.wrong != nil {
-		return l.wrong(out)
+	if len(args) > 0 {
+		return l.printer.Sprintf(text, args...)
 	}
-	return out
+	if known, ok := l.texts[text]; ok {
+		return known
+	}
+	return text
 }
 
-func (l *language) number(n any) string {
+// number returns a number with its thousands apart.
+func (l *language) number(n int64) string {
+	if n >= 0 && n < 1000 {
+		return strconv.FormatInt(n, 10)
+	}
 	return l.printer.Sprint(n)
 }
 

@@ -2,12 +2,13 @@ package web
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"html/template"
 	"io/fs"
 	"net/http"
 	"net/url"
+	"path"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -137,6 +138,8 @@ func (s *Server) functions(l *language) template.FuncMap {
 		"list":    func(items ...string) []string { return items },
 		"reason":  l.reason,
 		"words":   l.words,
+
+		"comments": l.comments,
 	}
 }
 
@@ -148,29 +151,50 @@ func deref[T any](p *T) T {
 	return *p
 }
 
+// fixedText is a text of a template that has no arguments.
+var fixedText = regexp.MustCompile(`\{\{t "([^"\\]*)"\}\}`)
+
+// source returns a template in one language. The texts without arguments are put in place before it is parsed: they are
+// half of all that a page would have to evaluate.
+func source(l *language, file string) (string, error) {
+	raw, err := fs.ReadFile(files, file)
+	if err != nil {
+		return "", fmt.Errorf("read a template: %w", err)
+	}
+	return fixedText.ReplaceAllStringFunc(string(raw), func(found string) string {
+		return template.HTMLEscapeString(l.text(fixedText.FindStringSubmatch(found)[1]))
+	}), nil
+}
+
 // parse parses the templates in one language: a set for each page, because all define the same blocks.
 func (s *Server) parse(l *language) (map[string]*template.Template, error) {
-	base, err := template.New("").Funcs(s.functions(l)).ParseFS(files, "templates/_*.html")
-	if err != nil {
-		return nil, fmt.Errorf("parse the layout: %w", err)
-	}
-	names, err := fs.Glob(files, "templates/[^_]*.html")
+	names, err := fs.Glob(files, "templates/*.html")
 	if err != nil {
 		return nil, err
 	}
-	if len(names) == 0 {
-		return nil, errors.New("there are no templates")
-	}
+	base := template.New("").Funcs(s.functions(l))
 	pages := map[string]*template.Template{}
-	for _, file := range names {
-		page, err := base.Clone()
-		if err != nil {
-			return nil, err
+	for _, shared := range []bool{true, false} { // pages are clones of what they share
+		for _, file := range names {
+			name := strings.TrimSuffix(path.Base(file), ".html")
+			if strings.HasPrefix(name, "_") != shared {
+				continue
+			}
+			text, err := source(l, file)
+			if err != nil {
+				return nil, err
+			}
+			set := base
+			if !shared {
+				if set, err = base.Clone(); err != nil {
+					return nil, err
+				}
+				pages[name] = set
+			}
+			if _, err := set.New(name).Parse(text); err != nil {
+				return nil, fmt.Errorf("parse a template: %w", err)
+			}
 		}
-		if page, err = page.ParseFS(files, file); err != nil {
-			return nil, fmt.Errorf("parse a page: %w", err)
-		}
-		pages[strings.TrimSuffix(strings.TrimPrefix(file, "templates/"), ".html")] = page
 	}
 	return pages, nil
 }

@@ -223,12 +223,12 @@ func (p *threadPage) isNew(c *comment, me int64) bool {
 }
 
 // IsNew reports whether a comment is new to the viewer.
-func (p *threadPage) IsNew(c comment) bool {
+func (p *threadPage) IsNew(c *comment) bool {
 	me := int64(0)
 	if p.Me != nil {
 		me = p.Me.ID
 	}
-	return p.isNew(&c, me)
+	return p.isNew(c, me)
 }
 
 // each calls f with every comment of a tree, in the order of the page.

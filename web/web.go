@@ -213,9 +213,14 @@ func (v *visit) redirect(path string) error {
 	return nil
 }
 
-// back returns the path that the form names as the one to return to, or else the other one. It never leads to another
-// site.
-func (v *visit) back(other string) string { return localPath(v.r.FormValue("back"), other) }
+// back returns the path that the form names as the one to return to, or else that of the page that it was on, or else the
+// other one. It never leads to another site.
+func (v *visit) back(other string) string {
+	if from, err := url.Parse(v.r.Referer()); err == nil && from.Host == v.config.PublicURL.Host {
+		other = localPath(from.RequestURI(), other)
+	}
+	return localPath(v.r.FormValue("back"), other)
+}
 
 func localPath(path, other string) string {
 	u, err := url.Parse(path)

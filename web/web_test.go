@@ -7,10 +7,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestNew_parsesTheTemplates(t *testing.T) {
-	t.Parallel()
+// newTestServer returns a server of an API that does not exist.
+func newTestServer(t testing.TB) *Server {
+	t.Helper()
 	api, err := url.Parse("http://127.0.0.1:1")
 	require.NoError(t, err)
-	_, err = New(Config{API: api, PublicURL: api})
+	s, err := New(Config{API: api, PublicURL: api})
 	require.NoError(t, err)
+	return s
 }

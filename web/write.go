@@ -420,7 +420,11 @@ func (v *visit) like(kind string) error {
 	if err := v.send(method, at(kind, id, "like"), nil, nil); err != nil {
 		return err
 	}
-	return v.redirect(v.back("/"))
+	anchor := "#post"
+	if kind == "comments" {
+		anchor = fmt.Sprintf("#comment-%d", id)
+	}
+	return v.redirect(v.back("/") + anchor)
 }
 
 func (v *visit) bookmark() error { return v.set("posts", "bookmark", nil) }
