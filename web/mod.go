@@ -241,7 +241,8 @@ var acts = map[string]act{
 	"user.likes":  {Button: "Void the likes", Done: "The voiding has begun.", Final: true, do: (*visit).voidLikes},
 	"user.claims": {Button: "Void the claims", Done: "Claims voided: %d.", Final: true, do: (*visit).voidClaims},
 	"user.delete": {
-		Button: "Delete the account for ever", Done: "The account was deleted.", Final: true, do: (*visit).modDeleteAccount,
+		Button: "Delete the account for ever", Done: "The account was deleted.", Final: true,
+		do: (*visit).modDeleteAccount,
 	},
 	"operation.undo": {
 		Button: "Undo the deletion", Done: "The posts and comments come back.",

@@ -102,8 +102,8 @@ func TestCaseAfter(t *testing.T) {
 func TestOwnFirst_keepsTheOrderOtherwise(t *testing.T) {
 	t.Parallel()
 	cases := []reportCase{
-		{ID: 1, ClaimedBy: &author{ID: 7}}, {ID: 2}, {ID: 3, ClaimedBy: &author{ID: 5}}, {ID: 4, ClaimedBy: &author{ID: 7}},
-		{ID: 5, ClaimedBy: &author{ID: 5}},
+		{ID: 1, ClaimedBy: &author{ID: 7}}, {ID: 2}, {ID: 3, ClaimedBy: &author{ID: 5}},
+		{ID: 4, ClaimedBy: &author{ID: 7}}, {ID: 5, ClaimedBy: &author{ID: 5}},
 	}
 	var ids []int64
 	for _, c := range ownFirst(cases, &account{author: author{ID: 5}}) {

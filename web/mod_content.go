@@ -156,7 +156,8 @@ func modListPath(kind, author string, q url.Values) string {
 	}
 	pairs := []string{
 		"status", q.Get("status"), "author", author, "q", strings.TrimSpace(q.Get("q")),
-		"since", dayTime(q.Get("since")), "until", dayTime(q.Get("until")), "reported", only("reported"), "limit", "50", "cursor", q.Get("cursor"),
+		"since", dayTime(q.Get("since")), "until", dayTime(q.Get("until")),
+		"reported", only("reported"), "limit", "50", "cursor", q.Get("cursor"),
 	}
 	if kind == "posts" {
 		pairs = append(pairs, "locked", only("locked"), "pinned", only("pinned"))
@@ -197,8 +198,8 @@ func (v *visit) accountID(typed string) (string, error) {
 	return strconv.FormatInt(u.ID, 10), nil
 }
 
-// wrongConditions returns what is wrong with the conditions of a list, so that it is shown beside them. It returns other
-// errors as they are.
+// wrongConditions returns what is wrong with the conditions of a list, to be shown beside them. It returns other errors
+// as they are.
 func wrongConditions(err error) ([]string, error) {
 	p := problemOf(err)
 	switch {

@@ -32,7 +32,7 @@ function press(key) {
 const keys = {
   j: () => move(1),
   k: () => move(-1),
-  x: () => $('[type=checkbox]', items[at] ?? document)?.click(),
+  x: () => items[at] && $('[type=checkbox]', items[at])?.click(),
 };
 if ($('[data-key]')) {
   keys.c = () => press('c');
