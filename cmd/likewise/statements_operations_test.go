@@ -36,10 +36,11 @@ func composeHas(text string) func(*visit) {
 }
 
 var operationsStatements = []statement{
-	{"| `/healthz` | 200 while the process runs; the API's own listener has it, too |", func(v *visit) {
+	{"| `/healthz` | 200 while the process runs; the listeners of api and web have it, too |", func(v *visit) {
 		status, _ := v.fetch("/healthz")
 		assert.Equal(v.t, 200, status)
 		v.gets(200, anonymous, "GET /healthz", nil)
+		v.browses(200, anonymous, "GET /healthz", nil)
 	}},
 	{"| `/readyz` | 200 `ok`;", func(v *visit) {
 		status, body := v.fetch("/readyz")
@@ -57,9 +58,25 @@ var operationsStatements = []statement{
 			assert.Regexp(v.t, `(?m)^likewise_role\{.*role="api".*\} 1$`, body)
 			assert.NotContains(v.t, body, "likewise_relay_shards")
 		}},
-	{"The listener is therefore on loopback by default: port 9080 for the api, 9081 for the worker, 9082 for cron.",
+	{"The listener is therefore on loopback by default: port 9080 for the api, 9081 for the worker, 9082 for cron, " +
+		"9083 for web.",
 		each(defaults("api", "admin-listen", "127.0.0.1:9080"), defaults("worker", "admin-listen", "127.0.0.1:9081"),
-			defaults("cron", "admin-listen", "127.0.0.1:9082"))},
+			defaults("cron", "admin-listen", "127.0.0.1:9082"), defaults("web", "admin-listen", "127.0.0.1:9083"))},
+	{"`compose.yaml` limits it to 512 MB.", composeHas("mem_limit: 512m")},
+	{"a browser that opens `/` of the API is led there.", func(v *visit) {
+		request, err := http.NewRequestWithContext(v.t.Context(), http.MethodGet, v.s.url+"/", nil)
+		require.NoError(v.t, err)
+		request.Header.Set("Accept", "text/html")
+		r, err := stays().Do(request)
+		require.NoError(v.t, err)
+		r.Body.Close()
+		assert.Equal(v.t, publicURL+"/", r.Header.Get("Location"))
+	}},
+	{"Requests are logged only if they fail, with the `request_id` that the page shows.", func(v *visit) {
+		v.browses(200, anonymous, "GET /help", nil)
+		assert.NotContains(v.t, v.s.web.stderr.String(), "/help")
+	}},
+	{"After SIGTERM, a web [drains](#a-restart) as an api does.", defaults("web", "drain", "5s")},
 	{"`compose.yaml` sets `:9080` for all roles and does not publish the port, so only containers of its network can " +
 		"scrape it:", each(composeHas(`LIKEWISE_ADMIN_LISTEN: ":9080"`), func(v *visit) {
 		file, err := os.ReadFile("../../compose.yaml")

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -50,6 +51,49 @@ func always(route string, body any) func(*visit, account) (string, any) {
 }
 
 var securityStatements = []statement{
+	{"an API token in the cookie `__Host-session`: `HttpOnly`, `Secure`, `SameSite=Lax`.", func(v *visit) {
+		r := v.browses(303, anonymous, "POST /sign-up", url.Values{
+			"username": {"of.a.browser"}, "email": {"browser@example.org"}, "password": {"a password of mine"},
+		}, "Origin: "+publicURL)
+		assert.Regexp(v.t, "^__Host-session=[^;]+; Path=/; Max-Age=[0-9]+; HttpOnly; Secure; SameSite=Lax$",
+			r.header.Get("Set-Cookie"))
+	}},
+	{"Pages of somebody who has signed in are never stored (`no-store`).", func(v *visit) {
+		r := v.browses(200, v.user(), "GET /settings", nil)
+		assert.Contains(v.t, r.header.Get("Cache-Control"), "no-store")
+	}},
+	{"A `POST` from another site is refused by what browsers report (`Sec-Fetch-Site`, `Origin`), and one that reports " +
+		"neither is refused, too.", func(v *visit) {
+		as, post := v.user(), v.post(v.user())
+		like := "POST " + strings.TrimPrefix(post, "/v1") + "/like"
+		v.browses(403, as, like, nil)
+		v.browses(403, as, like, nil, "Origin: https://other.example")
+		v.browses(403, as, like, nil, "Sec-Fetch-Site: cross-site")
+		v.browses(403, as, like, nil, "Sec-Fetch-Site: same-site", "Origin: https://other.forum.example")
+		assert.Equal(v.t, "0", v.gets(200, anonymous, "GET "+post, nil).text(v.t, "likes_count"))
+		v.browses(303, as, like, nil, "Origin: "+publicURL)
+		assert.Equal(v.t, "1", v.gets(200, anonymous, "GET "+post, nil).text(v.t, "likes_count"))
+	}},
+	{"Redirections lead to paths of the site alone.", func(v *visit) {
+		r := v.browses(303, anonymous, "POST /display", url.Values{"back": {"https://other.example/"}}, "Origin: "+publicURL)
+		assert.Equal(v.t, "/", r.header.Get("Location"))
+	}},
+	{"allows our own files and nothing inline, no frames, no `base`, and HTML from scripts through one policy of Trusted " +
+		"Types only.", func(v *visit) {
+		policy := v.browses(200, anonymous, "GET /help", nil).header.Get("Content-Security-Policy")
+		assert.NotContains(v.t, policy, "unsafe")
+		for _, part := range []string{
+			"default-src 'none'", "script-src 'self'", "base-uri 'none'", "frame-ancestors 'none'",
+			"require-trusted-types-for 'script'",
+		} {
+			assert.Contains(v.t, policy, part)
+		}
+	}},
+	{"has the operations that scripts, images and downloads need, and no others.", func(v *visit) {
+		v.browses(200, anonymous, "GET /v1/feeds/new", nil)
+		v.browses(404, v.adminUser(), "GET /v1/admin/users", nil)
+		v.browses(404, v.user(), "GET /v1/me/tokens", nil)
+	}},
 	{"**New passwords** have 8 to 128 characters. They must not be among the 85,000 most common passwords, words and " +
 		"names of zxcvbn's lists, with or without digits after them and with `@`, `0`, `1` or `$` for letters, nor " +
 		"the account's username, display name or e-mail address.", func(v *visit) {

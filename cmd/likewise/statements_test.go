@@ -9,6 +9,7 @@ import (
 	"mime/multipart"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -83,10 +84,11 @@ func beginning(text string) string {
 // tried is the site on which statements are tried.
 type tried struct {
 	*site
-	api        *process
+	api, web   *process
 	url, admin string // of the api
 	// bare is the URL of an api with nothing but its defaults and the servers.
 	bare   string
+	forum  string // URL of the pages
 	visits atomic.Int64
 	users  chan account // older than a day
 	fresh  chan account
@@ -125,6 +127,7 @@ func newTried(t *testing.T) *tried {
 	s.api, s.url = s.site.api("--trusted-proxies=127.0.0.1", "--images="+dir, "--public-url="+publicURL)
 	s.admin = s.api.admin()
 	_, s.bare = s.site.api()
+	s.web, s.forum = startWeb(t, s.url, "--trusted-proxies=127.0.0.1")
 	s.awaitOpen()
 	return s
 }
@@ -217,6 +220,29 @@ func (v *visit) open(url string, as account, route string, body any, headers ...
 func (v *visit) gets(status int, as account, route string, body any, headers ...string) reply {
 	v.t.Helper()
 	r := v.ask(as, route, body, headers...)
+	require.Equal(v.t, status, r.status, "%s answers %s", route, r)
+	return r
+}
+
+// browses sends a request to the pages, as a browser with the session of an account does. It follows no redirection.
+func (v *visit) browses(status int, as account, route string, form url.Values, headers ...string) reply {
+	v.t.Helper()
+	method, path, _ := strings.Cut(route, " ")
+	request, err := http.NewRequestWithContext(v.t.Context(), method, v.s.forum+path, strings.NewReader(form.Encode()))
+	require.NoError(v.t, err)
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	request.Header.Set("X-Forwarded-For", v.from)
+	if as.token != "" {
+		request.AddCookie(&http.Cookie{Name: "__Host-session", Value: as.token})
+	}
+	for _, header := range headers {
+		name, value, _ := strings.Cut(header, ": ")
+		request.Header.Set(name, value)
+	}
+	response, err := stays().Do(request)
+	require.NoError(v.t, err)
+	r, err := readReply(response)
+	require.NoError(v.t, err)
 	require.Equal(v.t, status, r.status, "%s answers %s", route, r)
 	return r
 }
