@@ -109,7 +109,8 @@ func TestCompose_boundsItsContainers(t *testing.T) {
 	}
 	web := file.Services["web"].Networks["default"].Address
 	assert.NotEmpty(t, web)
-	assert.True(t, strings.HasPrefix(file.Services["api"].Environment["LIKEWISE_TRUSTED_PROXIES"], web), "it names visitors")
+	trusted := file.Services["api"].Environment["LIKEWISE_TRUSTED_PROXIES"]
+	assert.True(t, strings.HasPrefix(trusted, web), "web names visitors")
 	assert.Contains(t, string(text), "GRANT SELECT, INSERT, UPDATE, DELETE ON likewise.* TO 'likewise_app'@'%';")
 
 	dockerfile, err := os.ReadFile("../../Dockerfile")

@@ -149,7 +149,7 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 	if err != nil {
 		return err
 	}
-	roles.Go(func() { //nolint:contextcheck // it ends after the API
+	roles.Go(func() {
 		if err := forum.Serve(background, listen.web, 0); err != nil {
 			out.log.ErrorContext(background, "web failed", "error", err)
 		}

@@ -151,11 +151,11 @@ func TestDev_keepsItsDataWhateverEndsIt(t *testing.T) {
 		fail(t, 1, nil, "dev", "--data", t.TempDir(), "--listen", strings.TrimPrefix(url, "http://")),
 		"--listen (or $LIKEWISE_LISTEN): listen: ",
 	)
-	forum := dev.awaitPrint(devForum)
+	taken := "127.0.0.1" + strings.TrimPrefix(dev.awaitPrint(devForum), "http://localhost")
 	assert.Regexp(
 		t,
 		`--web \(or \$LIKEWISE_WEB_LISTEN\): listen: .*address already in use`,
-		fail(t, 1, nil, "dev", "--data", t.TempDir(), "--web", "127.0.0.1"+strings.TrimPrefix(forum, "http://localhost")),
+		fail(t, 1, nil, "dev", "--data", t.TempDir(), "--web", taken),
 	)
 	assert.Equal(t, likeJSON{true, 2}, like(t, url, users[1], post.path(), true))
 	assert.Equal(t, env, devEnv(t, dir))

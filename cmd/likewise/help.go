@@ -160,9 +160,9 @@ const (
 )
 
 var helpTexts = map[string]string{
-	"web_api_help": "URL of the API, such as http://127.0.0.1:8080. The API must trust this process: name its address in " +
-		"the API's --trusted-proxies, because limits are by the visitor's address.",
-	"web_public_url_help": "URL of the pages as browsers see it. Under https, cookies are sent over TLS alone.",
+	"web_api_help": "URL of the API, such as http://127.0.0.1:8080. The API must trust this process: name its address " +
+		"in the API's --trusted-proxies, because limits are by the visitor's address.",
+	"web_public_help": "URL of the pages as browsers see it. Under https, cookies are sent over TLS alone.",
 	"web_proxies_help": "Trusted proxies before the pages: addresses or networks. Their X-Forwarded-For names the " +
 		"visitor.",
 	"dsn":    mysqlForm,
@@ -229,8 +229,8 @@ var helpTexts = map[string]string{
 	"weak_password_help": "Start even if MySQL or Redis is on another machine and its password is missing or common.",
 
 	// The API
-	"drain_help": "Time after SIGTERM in which the process still accepts requests, while /readyz answers 503, so that " +
-		"proxies notice before it stops.",
+	"drain_help": "Time after SIGTERM in which the process still accepts requests, while /readyz answers 503, so " +
+		"that proxies notice before it stops.",
 	"origins_help": "Origins whose pages may use the API from a browser, separated by commas. " +
 		"* alone allows all; without a value, none.",
 	"public_url_help": "URL of the front end, which forwards /v1 to the API. Feeds and the sitemap link to its pages " +

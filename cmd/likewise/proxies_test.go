@@ -210,8 +210,8 @@ func (p *proxied) caddy() *exec.Cmd {
 	return exec.Command(proxyProgram(p.t, "usr/bin/caddy"), "run", "--adapter", "caddyfile", "--config", config)
 }
 
-// do sends a request through the proxy: to the API with the token, to the pages with a session. Its X-Forwarded-For is a
-// lie.
+// do sends a request through the proxy: to the API with the token, to the pages with a session. Its X-Forwarded-For
+// names another address.
 func (p *proxied) do(as account, method, at, kind string, body []byte) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(context.Background(), method, at, bytes.NewReader(body))
 	if err != nil {

@@ -62,8 +62,8 @@ var securityStatements = []statement{
 		r := v.browses(200, v.user(), "GET /settings", nil)
 		assert.Contains(v.t, r.header.Get("Cache-Control"), "no-store")
 	}},
-	{"A `POST` from another site is refused by what browsers report (`Sec-Fetch-Site`, `Origin`), and one that reports " +
-		"neither is refused, too.", func(v *visit) {
+	{"A `POST` from another site is refused by what browsers report (`Sec-Fetch-Site`, `Origin`), and one that " +
+		"reports neither is refused, too.", func(v *visit) {
 		as, post := v.user(), v.post(v.user())
 		like := "POST " + strings.TrimPrefix(post, "/v1") + "/like"
 		v.browses(403, as, like, nil)
@@ -75,11 +75,12 @@ var securityStatements = []statement{
 		assert.Equal(v.t, "1", v.gets(200, anonymous, "GET "+post, nil).text(v.t, "likes_count"))
 	}},
 	{"Redirections lead to paths of the site alone.", func(v *visit) {
-		r := v.browses(303, anonymous, "POST /display", url.Values{"back": {"https://other.example/"}}, "Origin: "+publicURL)
+		r := v.browses(303, anonymous, "POST /display", url.Values{"back": {"https://other.example/"}},
+			"Origin: "+publicURL)
 		assert.Equal(v.t, "/", r.header.Get("Location"))
 	}},
-	{"allows our own files and nothing inline, no frames, no `base`, and HTML from scripts through one policy of Trusted " +
-		"Types only.", func(v *visit) {
+	{"allows our own files and nothing inline, no frames, no `base`, and HTML from scripts through one policy of " +
+		"Trusted Types only.", func(v *visit) {
 		policy := v.browses(200, anonymous, "GET /help", nil).header.Get("Content-Security-Policy")
 		assert.NotContains(v.t, policy, "unsafe")
 		for _, part := range []string{

@@ -18,8 +18,9 @@ import (
 )
 
 type webCmd struct {
-	API            string   `name:"api" env:"LIKEWISE_API" required:"" placeholder:"URL" help:"${web_api_help}"`
-	PublicURL      string   `env:"LIKEWISE_PUBLIC_URL" required:"" placeholder:"${origin}" help:"${web_public_url_help}"`
+	API       string `name:"api" env:"LIKEWISE_API" required:"" placeholder:"URL" help:"${web_api_help}"`
+	PublicURL string `env:"LIKEWISE_PUBLIC_URL" required:"" placeholder:"${origin}" help:"${web_public_help}"`
+
 	Listen         string   `env:"LIKEWISE_LISTEN" default:":8083" help:"Address to serve on."`
 	AdminListen    string   `env:"LIKEWISE_ADMIN_LISTEN" default:"127.0.0.1:9083" help:"${admin_help}"`
 	TrustedProxies []string `env:"LIKEWISE_TRUSTED_PROXIES" placeholder:"NETWORK" help:"${web_proxies_help}"`

@@ -62,8 +62,8 @@ func imports(t *testing.T) map[string][]string {
 	return imports
 }
 
-// The pages must know the JSON API alone, as any front end does. So they import no other package of the product, neither
-// themselves nor through another module.
+// The pages must know the JSON API alone, as any front end does. So they import no other package of the product,
+// neither themselves nor through another module.
 func TestMap_pagesKnowTheAPIAlone(t *testing.T) {
 	t.Parallel()
 	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "./web")
