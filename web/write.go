@@ -103,7 +103,7 @@ func newlines(s string) string { return strings.ReplaceAll(s, "\r\n", "\n") }
 // expired reports whether the session has ended, so that fail asks to sign in and keeps the form.
 func expired(err error) bool { return problemOf(err).Status == http.StatusUnauthorized }
 
-// again prepares showing a form again: with the header of the account, if the API gives it.
+// again prepares showing a form again: with the header of the account, if the API answers.
 func (v *visit) again(p *problem) {
 	if p.RetryAfter > 0 {
 		v.w.Header().Set("Retry-After", strconv.Itoa(p.RetryAfter))

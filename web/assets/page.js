@@ -248,7 +248,7 @@ function count(kind, id, n) {
   for (const e of $$(`[data-${kind}="${id}"]`)) e.textContent = say(e.dataset.word, n);
 }
 
-// One stream a browser: the tab that holds the lock reads it, and tells the others.
+// One stream a browser: the tab that holds the lock reads it, and passes the events on to the others.
 const channel = 'BroadcastChannel' in window ? new BroadcastChannel('likewise') : null;
 let source;
 let wanted = new Map(); // what other tabs follow
