@@ -160,8 +160,8 @@ const (
 )
 
 var helpTexts = map[string]string{
-	"web_api_help": "URL of the API, such as http://127.0.0.1:8080. The API must trust this process: name its address " +
-		"in the API's --trusted-proxies, because limits are by the visitor's address.",
+	"web_api_help": "URL of the API, such as http://127.0.0.1:8080. The API must trust this process: name its " +
+		"address in the API's --trusted-proxies, because limits are by the visitor's address.",
 	"web_public_help": "URL of the pages as browsers see it. Under https, cookies are sent over TLS alone.",
 	"web_proxies_help": "Trusted proxies before the pages: addresses or networks. Their X-Forwarded-For names the " +
 		"visitor.",

@@ -581,6 +581,9 @@ var apiStatements = []statement{
 		_, err := gzip.NewReader(strings.NewReader(r.body))
 		assert.NoError(v.t, err)
 	}},
+	{"It gets 404 once the stream has ended,", func(v *visit) {
+		v.refused(404, "not_found", v.user(), "PUT /v1/streams/none.none", obj{"posts": []int{1}})
+	}},
 	{"`GET /v1/stream?posts=1,2&comments=3&drops=4` sends counts as they change, as server-sent events: of up to 512 " +
 		"targets, if their ids fit in 8 KiB of headers.", func(v *visit) {
 		ada := v.user()
