@@ -104,12 +104,11 @@ func TestWeb_everythingWorksWithoutScripts(t *testing.T) {
 	_, err := fmt.Sscanf(at, "/posts/%d", &id)
 	require.NoError(t, err)
 
-	d = v.see(at).done(at+"/comments", "content", "My own *comment*.")
-	d.has("My own comment.")
-	d = v.see(at).has("My own comment.").has("1 comment")
+	v.see(at).done(at+"/comments", "content", "My own *comment*.").has("My own comment.")
+	v.see(at).has("My own comment.").has("1 comment")
 	reply := s.say(t, other, id, nil, "Somebody else's view.")
-	d = v.see(at).has("1 unread").has("To the first unread comment")
-	d = v.see(at).hasNot("To the first unread comment")
+	v.see(at).has("1 unread").has("To the first unread comment")
+	v.see(at).hasNot("To the first unread comment")
 	d = v.see(fmt.Sprintf("/comments/%d/reply?quote=1", reply))
 	assert.Equal(t, "> Somebody else's view.\n\n", d.form(at+"/comments").Get("content"))
 	d.done(at+"/comments", "content", "> Somebody else's view.\n\nIndeed.").has("Indeed.")
@@ -141,7 +140,7 @@ func TestWeb_everythingWorksWithoutScripts(t *testing.T) {
 	d.has("password is wrong")
 
 	d = v.see(at).done(at + "/delete").has("Delete this post?")
-	d = d.done(at + "/delete").has("You can restore it")
+	d.done(at + "/delete").has("You can restore it")
 	assert.Equal(t, http.StatusNotFound, v.get(at).status)
 	v.see(at + "/restore").done(at + "/restore").has("A better question")
 

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/cookiejar"
@@ -108,9 +109,7 @@ func (s *forum) judged(t *testing.T) http.Handler {
 		if s.lost.Load() && r.Method == http.MethodPost {
 			panic(http.ErrAbortHandler)
 		}
-		for name, values := range resp.Header {
-			w.Header()[name] = values
-		}
+		maps.Copy(w.Header(), resp.Header)
 		w.WriteHeader(resp.StatusCode)
 		if stream {
 			flush := http.NewResponseController(w)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -58,23 +59,12 @@ func (p *problem) Of(field string) []string {
 	return list
 }
 
-// has reports whether a field has an error with the code.
-func (p *problem) has(code string) bool {
-	for _, e := range p.Errors {
-		if e.Code == code {
-			return true
-		}
-	}
-	return false
-}
-
 // uncertain reports whether the request may have been carried out all the same.
 func (p *problem) uncertain() bool { return p.Status >= http.StatusInternalServerError }
 
 // problemOf returns err as a problem.
 func problemOf(err error) *problem {
-	var p *problem
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*problem](err); ok {
 		return p
 	}
 	return &problem{Status: http.StatusInternalServerError, Code: "internal", Detail: "Something went wrong."}
@@ -114,20 +104,18 @@ func (c *client) do(ctx context.Context, r call) (*answer, error) {
 		}
 		body = bytes.NewReader(encoded)
 	}
-	req, err := http.NewRequestWithContext(ctx, r.method, c.base.String()+r.path, body)
+	req, err := http.NewRequestWithContext(ctx, r.method, c.base.String()+r.path, body) //nolint:gosec // the host is that of --api
 	if err != nil {
 		return nil, fmt.Errorf("make a request: %w", err)
 	}
-	for name, values := range r.header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, r.header)
 	if r.body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	if r.token != "" {
 		req.Header.Set("Authorization", "Bearer "+r.token)
 	}
-	resp, err := c.http.Do(req)
+	resp, err := c.http.Do(req) //nolint:gosec // as above
 	if err != nil {
 		return nil, unreachable(err)
 	}
@@ -150,19 +138,19 @@ func (s *Server) Ping(ctx context.Context) error {
 	return err
 }
 
-// errUnreachable is the cause of a problem that is not an answer of the API.
-type errUnreachable struct {
+// unreachableError is the cause of a problem that is not an answer of the API.
+type unreachableError struct {
 	problem
 
 	cause error
 }
 
-func (e *errUnreachable) Error() string { return e.problem.Error() + ": " + e.cause.Error() }
+func (e *unreachableError) Error() string { return e.problem.Error() + ": " + e.cause.Error() }
 
-func (e *errUnreachable) Unwrap() []error { return []error{&e.problem, e.cause} }
+func (e *unreachableError) Unwrap() []error { return []error{&e.problem, e.cause} }
 
 func unreachable(cause error) error {
-	return &errUnreachable{problem{
+	return &unreachableError{problem{
 		Status: http.StatusServiceUnavailable, Code: "unavailable", Detail: "The forum does not answer.", RetryAfter: 1,
 	}, cause}
 }

@@ -20,7 +20,7 @@ type dropPage struct {
 }
 
 func (v *visit) newDrop() error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (v *visit) newDrop() error {
 }
 
 func (v *visit) createDrop() error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (v *visit) createDrop() error {
 
 // claim claims one of a drop's stock. A second click gets the same claim.
 func (v *visit) claim() error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (v *visit) claim() error {
 }
 
 func (v *visit) closeDrop() error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}

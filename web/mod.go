@@ -288,7 +288,7 @@ func (p *deskPage) Act(name string, id int64) (actForm, error) {
 
 // act carries out an act and leads back with a note.
 func (v *visit) act(name string) error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}

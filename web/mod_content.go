@@ -232,7 +232,7 @@ func (p *modContentPage) Own() bool {
 
 // modContent shows a post or a comment with what can be done to it.
 func (v *visit) modContent(kind string) error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
@@ -261,7 +261,7 @@ type modVersionPage struct {
 
 // modVersion shows one version of a text, which can be overwritten there.
 func (v *visit) modVersion(kind string) error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
@@ -283,7 +283,7 @@ func (v *visit) modVersion(kind string) error {
 
 // redact overwrites one version.
 func (v *visit) redact(kind string) error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}

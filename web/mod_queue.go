@@ -202,7 +202,7 @@ type reportersPage struct {
 
 // modReporters shows a case with all its reports.
 func (v *visit) modReporters() error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}

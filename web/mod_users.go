@@ -70,7 +70,7 @@ func (p *modUserPage) May() bool {
 
 // modUser shows an account with what can be done to it.
 func (v *visit) modUser() error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ type operationPage struct {
 
 // modOperation shows the progress of a deletion of everything.
 func (v *visit) modOperation() error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ type voidPage struct {
 
 // modVoid shows the progress of a voiding of likes.
 func (v *visit) modVoid() error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
@@ -258,7 +258,7 @@ type modLikesPage struct {
 
 // modLikes lists the likes of an account.
 func (v *visit) modLikes() error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
@@ -306,7 +306,7 @@ type modImagesPage struct {
 
 // modImages lists the images of an account.
 func (v *visit) modImages() error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
@@ -357,7 +357,7 @@ type modDropPage struct {
 
 // modDrop lists the claims of a drop.
 func (v *visit) modDrop() error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}

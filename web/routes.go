@@ -127,9 +127,9 @@ func (s *Server) apiRoutes(mux *http.ServeMux) {
 
 var errNotFound = &problem{Status: http.StatusNotFound, Code: "not_found", Detail: "There is nothing here."}
 
-// number returns a number in the path.
-func (v *visit) number(name string) (int64, error) {
-	n, err := strconv.ParseInt(v.r.PathValue(name), 10, 64)
+// pathID returns the id in the path.
+func (v *visit) pathID() (int64, error) {
+	n, err := strconv.ParseInt(v.r.PathValue("id"), 10, 64)
 	if err != nil || n < 1 {
 		return 0, errNotFound
 	}

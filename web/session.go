@@ -18,7 +18,7 @@ func (s *Server) cookieName(name string) string {
 }
 
 func (s *Server) setCookie(w http.ResponseWriter, name, value string, age time.Duration) {
-	c := &http.Cookie{
+	c := &http.Cookie{ //nolint:gosec // Secure under https; without TLS, browsers would refuse it
 		Name: s.cookieName(name), Value: value, Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode,
 		Secure: s.config.PublicURL.Scheme == "https", MaxAge: int(age.Seconds()),
 	}

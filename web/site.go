@@ -46,10 +46,18 @@ func (s *Server) manifest(w http.ResponseWriter, _ *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/manifest+json")
 	w.Header().Set("Cache-Control", siteAge)
-	_ = json.NewEncoder(w).Encode(map[string]any{ // the browser has gone, if that fails
-		"name": s.siteName(), "short_name": s.siteName(), "start_url": "/", "display": "minimal-ui",
-		"icons": []icon{{s.assets.names["icon.svg"], "any", "image/svg+xml", "any"}},
-	})
+	err := json.NewEncoder(w).Encode(struct {
+		Name      string `json:"name"`
+		ShortName string `json:"short_name"`
+		StartURL  string `json:"start_url"`
+		Display   string `json:"display"`
+		Icons     []icon `json:"icons"`
+	}{s.siteName(), s.siteName(), "/", "minimal-ui", []icon{
+		{s.assets.names["icon.svg"], "any", "image/svg+xml", "any"},
+	}})
+	if err != nil {
+		s.config.Log.Debug("the browser has gone", "error", err)
+	}
 }
 
 func (s *Server) openSearch(w http.ResponseWriter, _ *http.Request) {

@@ -72,7 +72,7 @@ func (f *commentForm) fill(d *draft) {
 
 // thread shows a post and its comments as a tree.
 func (v *visit) thread() error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (v *visit) thread() error {
 // whole shows all comments as a tree, up to wholeLimit. The API cuts a tree level by level, so the tree is made here, of
 // the comments in the order written.
 func (v *visit) whole() error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
@@ -284,7 +284,7 @@ func (v *visit) news() error { return v.list("new") }
 func (v *visit) flat() error { return v.list("flat") }
 
 func (v *visit) list(mode string) error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
@@ -318,7 +318,7 @@ func (v *visit) list(mode string) error {
 
 // permalink shows a comment with those that it answers, and its replies.
 func (v *visit) permalink() error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
@@ -347,7 +347,7 @@ type repliesPage struct {
 
 // moreReplies shows the replies to a comment that a thread had no room for.
 func (v *visit) moreReplies() error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
@@ -384,7 +384,7 @@ type revisionsPage struct {
 
 // revisions lists the versions of a text, and shows the one in ?version=.
 func (v *visit) revisions(kind string) error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
@@ -418,7 +418,7 @@ type peoplePage struct {
 
 // likers lists who likes a post or a comment.
 func (v *visit) likers(kind string) error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
@@ -427,7 +427,7 @@ func (v *visit) likers(kind string) error {
 
 // follows lists the followers of a user, or whom the user follows.
 func (v *visit) follows(which string) error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}

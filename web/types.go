@@ -240,11 +240,6 @@ type liked struct {
 	Comment *comment  `json:"comment"`
 }
 
-type like struct {
-	Liked      bool  `json:"liked"`
-	LikesCount int64 `json:"likes_count"`
-}
-
 type notification struct {
 	ID    int64   `json:"id"`
 	Kind  string  `json:"kind"`

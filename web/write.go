@@ -157,7 +157,7 @@ func (v *visit) plainProblem(err error) error {
 }
 
 func (v *visit) createComment() error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
@@ -236,7 +236,7 @@ func (v *visit) renderCommentForm(status int, form commentForm, preview string) 
 
 // replyForm is a page for a reply, for browsers without scripts.
 func (v *visit) replyForm() error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
@@ -264,7 +264,7 @@ func quote(text string) string {
 }
 
 func (v *visit) editForm(kind string) error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
@@ -289,7 +289,7 @@ func (v *visit) editForm(kind string) error {
 
 // edit saves a text. If somebody else has saved another version meanwhile, the form shows both.
 func (v *visit) edit(kind string) error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
@@ -345,7 +345,7 @@ func (v *visit) conflicting(p *postForm, kind string) {
 
 // remove deletes a text of the account.
 func (v *visit) remove(kind string) error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
@@ -380,7 +380,7 @@ type surePage struct {
 
 // restoreForm offers to undo a deletion.
 func (v *visit) restoreForm() error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
@@ -397,7 +397,7 @@ func (v *visit) restoreForm() error {
 }
 
 func (v *visit) restore() error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
@@ -409,7 +409,7 @@ func (v *visit) restore() error {
 
 // like likes or unlikes. The wanted state is in the form, so sending it twice changes nothing.
 func (v *visit) like(kind string) error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
@@ -434,7 +434,7 @@ func (v *visit) toggle(what string) error { return v.set("users", what, nil) }
 
 // set puts or deletes a state, as the field "on" says.
 func (v *visit) set(kind, state string, body any) error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
@@ -453,7 +453,7 @@ func (v *visit) subscribe() error {
 }
 
 func (v *visit) markRead() error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
@@ -476,7 +476,7 @@ type reportPage struct {
 }
 
 func (v *visit) reportForm(kind string) error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
@@ -490,7 +490,7 @@ func (v *visit) reportForm(kind string) error {
 }
 
 func (v *visit) report(kind string) error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
