@@ -86,6 +86,10 @@ var plurals = map[string]string{
 	"Evidence of %d occasions":     "Evidence of %d occasion",
 	"Delete %d posts and comments": "Delete %d post or comment",
 	"Void %d likes":                "Void %d like",
+	"%d differences":               "%d difference",
+	"Repair %d differences":        "Repair %d difference",
+	"%d open gaps: the job reconcile repairs them.": "%d open gap: the job reconcile repairs it.",
+	"%d dead letters wait for you.":                 "%d dead letter waits for you.",
 }
 
 // words returns the texts with which scripts show numbers: in the singular and the plural, as JSON.

@@ -137,6 +137,10 @@ func (s *Server) functions(l *language) template.FuncMap {
 		"add":     func(a, b int64) int64 { return a + b },
 		"list":    func(items ...string) []string { return items },
 		"reason":  l.reason,
+		"brief":   l.brief,
+		"float":   func(f *float64) float64 { return deref(f) },
+		"minute":  func(t time.Time) string { return t.UTC().Format("15:04") },
+		"clock":   func(t time.Time) string { return t.UTC().Format("15:04:05") },
 		"words":   l.words,
 
 		"comments": l.comments,

@@ -12,6 +12,7 @@ func (s *Server) routes() http.Handler {
 	s.writingRoutes(mux)
 	s.accountRoutes(mux)
 	s.modRoutes(mux)
+	s.opRoutes(mux)
 	s.siteRoutes(mux)
 	s.apiRoutes(mux)
 	mux.Handle("/", s.page(func(*visit) error { return errNotFound }))
