@@ -57,7 +57,6 @@ func (v *visit) showWebhooks(status int, p *webhooksPage) error {
 	return nil
 }
 
-// opCreateWebhook shows the secret in its answer: no other page has it.
 func (v *visit) opCreateWebhook() error {
 	if err := v.r.ParseForm(); err != nil {
 		return errBadForm
@@ -69,7 +68,7 @@ func (v *visit) opCreateWebhook() error {
 	err := v.send(http.MethodPost, "/v1/admin/webhooks", body, &made, "Idempotency-Key", p.Key)
 	switch {
 	case err == nil:
-		return v.showWebhook(http.StatusOK, made.ID, &webhooksPage{Secret: deref(made.Secret)})
+		return v.showSecret(&made)
 	case expired(err), forbidden(err):
 		return err
 	}
@@ -150,7 +149,8 @@ func (v *visit) opWebhookAct() error {
 		return err
 	}
 	path, key := at("admin", "webhooks", id), v.r.FormValue("key")
-	p, next := &webhooksPage{}, webhookPath(id)+"?done="+v.r.PathValue("act")
+	next := webhookPath(id) + "?done=" + v.r.PathValue("act")
+	var made webhook
 	switch v.r.PathValue("act") {
 	case "delete":
 		err, next = v.send(http.MethodDelete, path, nil, nil), "/operate/webhooks?done=delete"
@@ -159,9 +159,7 @@ func (v *visit) opWebhookAct() error {
 	case "end-previous":
 		err = v.send(http.MethodDelete, path+"/previous-secret", nil, nil)
 	case "rotate":
-		var made webhook
 		err, next = v.send(http.MethodPost, path+"/rotate-secret", nil, &made, "Idempotency-Key", key), ""
-		p.Secret = deref(made.Secret)
 	default:
 		return errNotFound
 	}
@@ -169,12 +167,22 @@ func (v *visit) opWebhookAct() error {
 	case err == nil && next != "":
 		return v.redirect(next)
 	case err == nil:
-		return v.showWebhook(http.StatusOK, id, p) // the secret is in no other answer
+		return v.showSecret(&made)
 	case expired(err), forbidden(err), problemOf(err).Status == http.StatusNotFound:
 		return err
 	}
+	p := &webhooksPage{}
 	p.Problem = problemOf(err)
 	return v.showWebhook(p.Problem.Status, id, p)
+}
+
+// showSecret shows the secret that was made: no other answer of the API has it, not even that to a repetition.
+func (v *visit) showSecret(made *webhook) error {
+	p := &webhooksPage{Secret: deref(made.Secret)}
+	if p.Secret == "" {
+		p.Done = "This was done before. Its secret was shown then; if you do not have it, make a new one."
+	}
+	return v.showWebhook(http.StatusOK, made.ID, p)
 }
 
 func (v *visit) opReplay() error {
