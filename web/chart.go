@@ -30,7 +30,7 @@ const (
 	chartBottom = 98
 )
 
-// newChart draws values at times from from to to; nil is unknown. The times ascend.
+// newChart draws the values at ascending times, on an axis between two others. A value that is nil is unknown.
 func newChart(title string, from, to time.Time, at []time.Time, values []*float64) chart {
 	c := chart{Title: title, From: from, To: to}
 	for _, v := range values {
@@ -53,7 +53,8 @@ func newChart(title string, from, to time.Time, at []time.Time, values []*float6
 			command = "M"
 		}
 		fmt.Fprintf(&path, "%s%.1f %.1f", command, x, y)
-		if !pen && (i+1 == len(values) || values[i+1] == nil) {
+		alone := !pen && (i == len(values)-1 || values[i+1] == nil)
+		if alone {
 			path.WriteString("h.1") // a single value is a dot
 		}
 		pen, c.Last, c.LastX, c.LastY = true, v, x, y

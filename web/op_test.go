@@ -31,7 +31,9 @@ func TestFindings_nameWhatIsWrong(t *testing.T) {
 			for i := range p.Shards {
 				p.Shards[i].Open, p.Shards[i].Relay = nil, nil
 			}
-		}, []finding{{Text: "Redis does not answer. Likes are refused until it does; everything else works.", Bad: true}}},
+		}, []finding{{
+			Text: "Redis does not answer. Likes are refused until it does; everything else works.", Bad: true,
+		}}},
 		"closed and alone": {func(p *pipelineState, _ *pipelineHistory) {
 			p.Shards[1].Open, p.Shards[3].Open, p.Shards[2].Relay = new(false), new(false), nil
 		}, []finding{
@@ -53,7 +55,9 @@ func TestFindings_nameWhatIsWrong(t *testing.T) {
 			{Text: "2 dead letters wait for you.", Bad: true, Link: "/operate/dead-letters"},
 		}},
 		"no cron": {func(_ *pipelineState, h *pipelineHistory) { h.Items[0].At = now.Add(-10 * time.Minute) },
-			[]finding{{Text: "There is no recent sample for the charts. They need a running cron process.", Bad: true}}},
+			[]finding{{
+				Text: "There is no recent sample for the charts. They need a running cron process.", Bad: true,
+			}}},
 		"direct": {func(p *pipelineState, _ *pipelineHistory) {
 			p.Mode, p.Redis, p.Shards = "direct", nil, nil
 		}, []finding{{Text: "Each like is written to MySQL directly. There are no shards."}}},

@@ -138,7 +138,7 @@ func (s *Server) functions(l *language) template.FuncMap {
 		"list":    func(items ...string) []string { return items },
 		"reason":  l.reason,
 		"brief":   l.brief,
-		"float":   func(f *float64) float64 { return deref(f) },
+		"float":   deref[float64],
 		"minute":  func(t time.Time) string { return t.UTC().Format("15:04") },
 		"clock":   func(t time.Time) string { return t.UTC().Format("15:04:05") },
 		"words":   l.words,
