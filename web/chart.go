@@ -19,11 +19,8 @@ type chart struct {
 	LastY float64
 }
 
-// Sizes of a chart in units of its viewBox, which is chartWidth by chartHeight. The line has the rectangle between
-// left, top, right and bottom.
+// The rectangle of the line, in the units of the drawing, which is 320 wide and 120 high.
 const (
-	chartWidth  = 320
-	chartHeight = 120
 	chartLeft   = 4
 	chartRight  = 268 // the latest value is written behind it
 	chartTop    = 22
@@ -53,8 +50,7 @@ func newChart(title string, from, to time.Time, at []time.Time, values []*float6
 			command = "M"
 		}
 		fmt.Fprintf(&path, "%s%.1f %.1f", command, x, y)
-		alone := !pen && (i == len(values)-1 || values[i+1] == nil)
-		if alone {
+		if next := values[i+1:]; !pen && (len(next) == 0 || next[0] == nil) {
 			path.WriteString("h.1") // a single value is a dot
 		}
 		pen, c.Last, c.LastX, c.LastY = true, v, x, y
