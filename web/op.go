@@ -104,33 +104,33 @@ const (
 // findings returns the state of the pipeline in words: first what is wrong, or that all is well.
 func (l *language) findings(p *pipelineState, h pipelineHistory, now time.Time) []finding {
 	var list []finding
-	bad := func(link, text string, args ...any) { list = append(list, finding{l.text(text, args...), true, link}) }
+	bad := func(link, text string) { list = append(list, finding{text, true, link}) }
 	if p.Redis != nil && *p.Redis != "ok" {
-		bad("", "Redis does not answer. Likes are refused until it does; everything else works.")
+		bad("", l.text("Redis does not answer. Likes are refused until it does; everything else works."))
 	}
 	if shards := shardsWhere(p, shardState.Closed); shards != "" {
-		bad("", "Shards that take no likes: %s. Their worker opens them, if one runs.", shards)
+		bad("", l.text("Shards that take no likes: %s. Their worker opens them, if one runs.", shards))
 	}
 	idle := func(s shardState) bool { return s.Open != nil && s.Relay == nil }
 	if shards := shardsWhere(p, idle); shards != "" {
-		bad("", "Shards that no worker relays: %s. Likes wait in Redis.", shards)
+		bad("", l.text("Shards that no worker relays: %s. Likes wait in Redis.", shards))
 	}
 	late := func(s shardState) bool { return s.OldestAt != nil && now.Sub(*s.OldestAt) > lateOutbox }
 	if shards := shardsWhere(p, late); shards != "" {
-		bad("", "Shards whose likes wait for Kafka: %s, for %d s.", shards, int(now.Sub(*p.Totals.OldestAt).Seconds()))
+		bad("", l.text("Shards whose likes wait for Kafka: %s, for %d s.", shards, int(now.Sub(*p.Totals.OldestAt).Seconds())))
 	}
 	if n := len(h.Items); n > 0 && now.Sub(h.Items[n-1].At) < lateSample+time.Duration(h.StepSeconds)*time.Second {
 		if lag := h.Items[n-1].LagSeconds; lag != nil && *lag > lateSeconds {
-			bad("", "MySQL is %d s behind, most in shard %d.", int(*lag), slowest(p))
+			bad("", l.text("MySQL is %d s behind, most in shard %d.", int(*lag), slowest(p)))
 		}
 	} else {
-		bad("", "There is no recent sample for the charts. They need a running cron process.")
+		bad("", l.text("There is no recent sample for the charts. They need a running cron process."))
 	}
 	if n := p.Totals.OpenGaps; n > 0 {
-		bad("/operate/reconcile", "%d open gaps: the job reconcile repairs them.", n)
+		bad("/operate/reconcile", l.text("%d open gaps: the job reconcile repairs them.", n))
 	}
 	if n := p.Totals.DeadLetters; n > 0 {
-		bad("/operate/dead-letters", "%d dead letters wait for you.", n)
+		bad("/operate/dead-letters", l.text("%d dead letters wait for you.", n))
 	}
 	switch {
 	case p.Mode == "direct":
@@ -179,19 +179,19 @@ func (l *language) charts(h pipelineHistory, window string, now time.Time) []cha
 	}
 	var list []chart
 	for _, c := range []struct {
-		title string
+		title string // translated
 		value func(*pipelineSample) *float64
 	}{
-		{"Accepted a second", func(s *pipelineSample) *float64 { return s.AcceptedPerSecond }},
-		{"Written to MySQL a second", func(s *pipelineSample) *float64 { return s.AppliedPerSecond }},
-		{"Likes that wait for Kafka", func(s *pipelineSample) *float64 { return s.OutboxEvents }},
-		{"Seconds that MySQL is behind", func(s *pipelineSample) *float64 { return s.LagSeconds }},
+		{l.text("Accepted a second"), func(s *pipelineSample) *float64 { return s.AcceptedPerSecond }},
+		{l.text("Written to MySQL a second"), func(s *pipelineSample) *float64 { return s.AppliedPerSecond }},
+		{l.text("Likes that wait for Kafka"), func(s *pipelineSample) *float64 { return s.OutboxEvents }},
+		{l.text("Seconds that MySQL is behind"), func(s *pipelineSample) *float64 { return s.LagSeconds }},
 	} {
 		values := make([]*float64, len(h.Items))
 		for i := range h.Items {
 			values[i] = c.value(&h.Items[i])
 		}
-		list = append(list, newChart(l.text(c.title), from, now, at, values))
+		list = append(list, newChart(c.title, from, now, at, values))
 	}
 	return list
 }

@@ -79,18 +79,22 @@ func (v *visit) opCreateWebhook() error {
 
 func webhookPath(id int64) string { return "/operate/webhooks/" + strconv.FormatInt(id, 10) }
 
-var webhookDone = map[string]string{
-	"saved": "Saved.", "ping": "A ping is on its way. It appears below.", "replay": "It is sent again.",
-	"end-previous": "The previous secret signs no longer.",
-}
-
 func (v *visit) opWebhook() error {
 	id, err := v.number("id")
 	if err != nil {
 		return err
 	}
 	p := &webhooksPage{}
-	p.Done = webhookDone[v.r.URL.Query().Get("done")]
+	switch v.r.URL.Query().Get("done") {
+	case "saved":
+		p.Done = "Saved."
+	case "ping":
+		p.Done = "A ping is on its way. It appears below."
+	case "replay":
+		p.Done = "It is sent again."
+	case "end-previous":
+		p.Done = "The previous secret signs no longer."
+	}
 	return v.showWebhook(http.StatusOK, id, p)
 }
 
