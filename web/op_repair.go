@@ -44,7 +44,7 @@ func (v *visit) showLetters(status int, p *lettersPage) error {
 }
 
 func (v *visit) opResolveLetter() error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}

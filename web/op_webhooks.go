@@ -80,7 +80,7 @@ func (v *visit) opCreateWebhook() error {
 func webhookPath(id int64) string { return "/operate/webhooks/" + strconv.FormatInt(id, 10) }
 
 func (v *visit) opWebhook() error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (v *visit) showWebhook(status int, id int64, p *webhooksPage) error {
 }
 
 func (v *visit) opEditWebhook() error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (v *visit) opEditWebhook() error {
 
 // opWebhookAct does what a button of a webhook's page says.
 func (v *visit) opWebhookAct() error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
@@ -190,15 +190,11 @@ func (v *visit) showSecret(made *webhook) error {
 }
 
 func (v *visit) opReplay() error {
-	id, err := v.number("id")
+	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
-	delivery, err := v.number("delivery")
-	if err != nil {
-		return err
-	}
-	err = v.send(http.MethodPost, at("admin", "webhooks", id, "deliveries", delivery, "replay"), nil, nil,
+	err = v.send(http.MethodPost, at("admin", "webhooks", id, "deliveries", v.r.PathValue("delivery"), "replay"), nil, nil,
 		"Idempotency-Key", v.r.FormValue("key"))
 	if err != nil {
 		return err
