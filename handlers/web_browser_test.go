@@ -120,11 +120,6 @@ func (b *chrome) awaits(expression string) {
 	}
 }
 
-func (b *chrome) text() string {
-	b.t.Helper()
-	return js[string](b, "document.querySelector('main').innerText")
-}
-
 // A like fills the heart at once and shows the number of the answer. A failure restores both and says why.
 func TestWebBrowser_likes(t *testing.T) {
 	t.Parallel()

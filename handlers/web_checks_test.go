@@ -33,8 +33,9 @@ type town struct {
 	desks      []string
 }
 
-const wordy = "A text with *emphasis*, `code`, [a link](https://example.com) and @%s.\n\n> A quotation.\n\n- one\n- two\n\n" +
-	"| a | b |\n|---|---|\n| 1 | 2 |\n\n```\nsome code that is far too wide for a telephone, and has to scroll within its own box\n```\n"
+const wordy = "A text with *emphasis*, `code`, [a link](https://example.com) and @%s.\n\n> A quotation.\n\n" +
+	"- one\n- two\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n" +
+	"```\nsome code that is far too wide for a telephone, and has to be broken there\n```\n"
 
 func newTown(t *testing.T) *town {
 	t.Helper()
@@ -73,9 +74,10 @@ func newTown(t *testing.T) *town {
 	at, user := fmt.Sprintf("/posts/%d", post.ID), fmt.Sprintf("/users/%d", town.ada.ID)
 	comment := fmt.Sprintf("/comments/%d", first)
 	town.paths = []string{
-		"/", "/top", "/tags", "/tags/go", "/search", "/search?q=text", "/search?q=hello&in=comments", "/help", "/nothing",
-		at, at + "/all", at + "/likes", at + "/revisions?version=0", comment, comment + "/replies", user, user + "/comments",
-		user + "/following", "/feed", "/unread", "/bookmarks", "/likes", "/notifications", "/claims", "/drafts", "/reports",
+		"/", "/top", "/tags", "/tags/go", "/search", "/search?q=text", "/search?q=hello&in=comments", "/help",
+		"/nothing", at, at + "/all", at + "/likes", at + "/revisions?version=0", comment, comment + "/replies", user,
+		user + "/comments", user + "/following", "/feed", "/unread", "/bookmarks", "/likes", "/notifications",
+		"/claims", "/drafts", "/reports",
 		"/settings", "/settings/sessions", "/settings/tokens", "/settings/blocks", "/settings/data", "/posts/new",
 		at + "/edit", at + "/report", at + "/restore", at + "/drops/new", comment + "/reply", comment + "/edit",
 	}
@@ -121,7 +123,8 @@ func TestWebChecks_validHTML(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal([]byte(found.String()), &report), found.String())
 	for _, m := range report.Messages {
-		t.Errorf("%s: %s %s: %s at %s", names[strings.TrimPrefix(m.URL, "file:")], m.Type, m.SubType, m.Message, m.Extract)
+		page := names[strings.TrimPrefix(m.URL, "file:")]
+		t.Errorf("%s: %s %s: %s at %s", page, m.Type, m.SubType, m.Message, m.Extract)
 	}
 }
 
@@ -146,7 +149,8 @@ func TestWebChecks_accessible(t *testing.T) {
 		} {
 			b.run(look)
 			b.do(chromedp.Evaluate[chromedp.Void](string(axe)))
-			found := js[string](b, `axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'],
+			found := js[string](b, `axe.run(document, {
+				runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'],
 				resultTypes: ['violations']}).then((r) => r.violations.map((v) => v.id + ' ' + v.help + ': ' +
 				v.nodes.map((n) => n.html + ' ' + n.failureSummary).slice(0, 3).join('; ')).join('\n'))`)
 			assert.Empty(t, found, "%s %s %s", as.Name, path, look)

@@ -46,7 +46,8 @@ func TestWeb_pagesAskLittle(t *testing.T) {
 	v := s.as(t, ada)
 	for path, most := range map[string]int{
 		"/": 3, "/new": 3, "/top": 3, "/top?window=week": 3, "/active": 3, "/tags": 2, "/tags/go": 2, "/search": 1,
-		"/search?q=first": 2, "/search?q=comment&in=comments": 2, "/feed": 2, "/unread": 2, "/bookmarks": 2, "/likes": 2,
+		"/search?q=first": 2, "/search?q=comment&in=comments": 2, "/feed": 2, "/unread": 2, "/bookmarks": 2,
+		"/likes":                       2,
 		fmt.Sprintf("/posts/%d", post): 3, fmt.Sprintf("/posts/%d/new", post): 4, fmt.Sprintf("/posts/%d/all", post): 4,
 		fmt.Sprintf("/posts/%d?sort=top", post): 3, fmt.Sprintf("/comments/%d", top): 3,
 		fmt.Sprintf("/comments/%d/replies", top): 3, fmt.Sprintf("/comments/%d/reply", top): 3,
@@ -272,7 +273,8 @@ func TestWeb_refusesOtherSites(t *testing.T) {
 		{"Sec-Fetch-Site": {"same-site"}},
 		{},
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.base+at+"/like", strings.NewReader("liked=true"))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.base+at+"/like",
+			strings.NewReader("liked=true"))
 		require.NoError(t, err)
 		req.Header = from.Clone()
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -394,7 +396,8 @@ func TestWeb_weighsLittle(t *testing.T) {
 		id = s.publish(t, ada, fmt.Sprintf("What do you think of the %dth thing that happened here this year?", i))
 	}
 	for i := range 100 {
-		s.say(t, bob, id, nil, fmt.Sprintf("This is comment %d, which has two sentences. Here is the other one, with %x.", i, i*i*i))
+		s.say(t, bob, id, nil,
+			fmt.Sprintf("This is comment %d, which has two sentences. Here is the other one, with %x.", i, i*i*i))
 	}
 	v := s.guest(t)
 	for _, path := range []string{"/new", fmt.Sprintf("/posts/%d", id)} {

@@ -62,8 +62,10 @@ func TestWebOperate_resolvesDeadLetters(t *testing.T) {
 	s := newForum(t)
 	admin := s.promoted(t, s.account(t), models.RoleAdmin)
 	s.exec(t, `
-		INSERT INTO dead_letters (digest, shard, epoch, seq, topic, topic_partition, topic_offset, payload, error, created_at)
-		VALUES (UNHEX(SHA2('a',256)), 7, 1, 7, 'likewise.likes', 7, 812, 'likes 1795176000123 p7 <b>*42', 'unknown word',
+		INSERT INTO dead_letters
+			(digest, shard, epoch, seq, topic, topic_partition, topic_offset, payload, error, created_at)
+		VALUES
+			(UNHEX(SHA2('a',256)), 7, 1, 7, 'likewise.likes', 7, 812, 'likes 1795176000123 p7 <b>*42', 'unknown word',
 			NOW(3))`)
 	v := s.as(t, admin)
 	v.see("/operate").has("1 dead letter waits for you.")
@@ -76,7 +78,8 @@ func TestWebOperate_resolvesDeadLetters(t *testing.T) {
 	failed = d.submit(form, "do", "retry", "reason", "It may be readable now.")
 	require.GreaterOrEqual(t, failed.status, 400, "nobody can read it")
 	assert.Contains(t, failed.body, `value="It may be readable now."`)
-	d.done(form, "do", "discard", "reason", "Nobody can read it.").has("The letter was discarded.").has("No letter waits")
+	d.done(form, "do", "discard", "reason", "Nobody can read it.").has("The letter was discarded.").
+		has("No letter waits")
 	v.see("/operate/dead-letters?status=resolved").has("Discarded").hasNot("Send it again")
 }
 
@@ -133,9 +136,9 @@ func TestWebOperate_managesWebhooks(t *testing.T) {
 	v.see(path).hasNot("whsec_")
 	v.see("/operate/webhooks").has("https://hooks.example.org/in").hasNot("whsec_")
 
-	v.see(path).done(path+"/rotate").has("whsec_").has("The previous secret signs too")
+	v.see(path).done(path + "/rotate").has("whsec_").has("The previous secret signs too")
 	v.see(path).done(path + "/end-previous").has("The previous secret signs no longer.")
-	v.see(path).done(path+"/ping").has("A ping is on its way.").has("waiting")
+	v.see(path).done(path + "/ping").has("A ping is on its way.").has("waiting")
 	s.exec(t, "UPDATE webhook_events SET state=2, ended_at=NOW(3)")
 	v.see(path).done(path + "/replay/1").has("It is sent again.")
 

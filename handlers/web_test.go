@@ -91,7 +91,8 @@ func (s *forum) judged(t *testing.T) http.Handler {
 			s.asked = append(s.asked, r.Method+" "+r.URL.RequestURI())
 			s.mu.Unlock()
 		}
-		req, err := http.NewRequestWithContext(r.Context(), r.Method, s.api.url+r.URL.RequestURI(), bytes.NewReader(sent))
+		req, err := http.NewRequestWithContext(r.Context(), r.Method, s.url+r.URL.RequestURI(),
+			bytes.NewReader(sent))
 		if err != nil {
 			t.Errorf("make a request: %v", err)
 			return
@@ -136,7 +137,8 @@ func (s *forum) judged(t *testing.T) http.Handler {
 			err = contract.check(req, sent, reply{resp.StatusCode, resp.Header, raw})
 		}
 		if err != nil {
-			t.Errorf("%s %s, answered with %d %.300s, breaks the contract: %v", r.Method, r.URL, resp.StatusCode, raw, err)
+			t.Errorf("%s %s, answered with %d %.300s, breaks the contract: %v", r.Method, r.URL, resp.StatusCode, raw,
+				err)
 		}
 	})
 }
@@ -219,7 +221,8 @@ func (v *guest) open(req *http.Request) *document {
 // post sends a form as a browser would.
 func (v *guest) post(path string, values url.Values) *document {
 	v.t.Helper()
-	req, err := http.NewRequestWithContext(v.t.Context(), http.MethodPost, v.base+path, strings.NewReader(values.Encode()))
+	req, err := http.NewRequestWithContext(v.t.Context(), http.MethodPost, v.base+path,
+		strings.NewReader(values.Encode()))
 	require.NoError(v.t, err)
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	req.Header.Set("Origin", v.base)

@@ -32,7 +32,9 @@ func (v *visit) signInAgain() {
 	had := v.token != ""
 	v.endSession()
 	if v.scripted() {
-		_ = v.plainProblem(&problem{Status: http.StatusUnauthorized, Code: "unauthorized", Detail: "Please sign in again."})
+		_ = v.plainProblem(&problem{
+			Status: http.StatusUnauthorized, Code: "unauthorized", Detail: "Please sign in again.",
+		})
 		return
 	}
 	p := &signPage{Next: v.r.URL.RequestURI(), Again: had}
@@ -68,7 +70,9 @@ func (v *visit) signInForm() error {
 }
 
 func (v *visit) signIn() error {
-	p := &signPage{Login: v.r.FormValue("login"), Next: localPath(v.r.FormValue("next"), "/"), Kept: v.r.FormValue("kept")}
+	p := &signPage{
+		Login: v.r.FormValue("login"), Next: localPath(v.r.FormValue("next"), "/"), Kept: v.r.FormValue("kept"),
+	}
 	p.Title, p.Here = "Sign in", "/"
 	v.token = ""
 	var s session
@@ -446,7 +450,7 @@ func (v *visit) explain(p *problem) string {
 	case p.Status == http.StatusTooManyRequests && p.RetryAfter > 0:
 		return v.lang.text("That was a lot at once. Please try again in %d s. Nothing is lost.", p.RetryAfter)
 	case p.uncertain():
-		return v.lang.text("The forum does not answer. What you typed is below; send it again in a moment. It will not be posted twice.")
+		return v.lang.text("The forum does not answer. Send it again in a moment: it is carried out only once.")
 	}
 	return v.lang.text(p.Detail)
 }

@@ -104,7 +104,8 @@ func (c *client) do(ctx context.Context, r call) (*answer, error) {
 		}
 		body = bytes.NewReader(encoded)
 	}
-	req, err := http.NewRequestWithContext(ctx, r.method, c.base.String()+r.path, body) //nolint:gosec // the host is that of --api
+	url := c.base.String() + r.path
+	req, err := http.NewRequestWithContext(ctx, r.method, url, body) //nolint:gosec // the host is that of --api
 	if err != nil {
 		return nil, fmt.Errorf("make a request: %w", err)
 	}

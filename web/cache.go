@@ -58,7 +58,7 @@ func newPageCache() (*pageCache, error) {
 	copies, err := otter.New(&otter.Options[string, *pageCopy]{
 		MaximumWeight: maxPageBytes,
 		Weigher: func(key string, c *pageCopy) uint32 {
-			return uint32(len(key) + len(c.plain) + len(c.zipped)) //nolint:gosec // bounded by maxAPIBytes
+			return uint32(len(key) + len(c.plain) + len(c.zipped))
 		},
 	})
 	if err != nil {
@@ -78,9 +78,13 @@ func (s *Server) shared(h func(*visit) error) http.HandlerFunc {
 		key := s.languageOf(r).name + s.cookie(r, "theme") + " " + r.URL.RequestURI()
 		c, ok := s.pages.copies.GetIfPresent(key)
 		if !ok || time.Since(time.Unix(0, c.checked.Load())) > freshFor {
-			made, _, _ := s.pages.flights.Do(key, func() (any, error) { return s.renew(key, c, r, h), nil })
-			if c, ok = made.(*pageCopy); !ok || c == nil {
-				own(w, r) // it failed, or nobody may share it
+			made, err, _ := s.pages.flights.Do(key, func() (any, error) { return s.renew(key, c, r, h) })
+			if err != nil {
+				s.visit(w, r).fail(err)
+				return
+			}
+			if c = made.(*pageCopy); c == nil {
+				own(w, r) // nobody may share it
 				return
 			}
 		}
@@ -102,22 +106,27 @@ func (c *pageCopy) serve(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body) // the browser has gone, if that fails
 }
 
-// renew returns the copy if it is still right, or else a new one; nil if the page cannot be shared.
-func (s *Server) renew(key string, old *pageCopy, r *http.Request, h func(*visit) error) *pageCopy {
+// renew returns the copy if it is still right, or else a new one; nil if the page cannot be shared. An error is that of
+// the page.
+func (s *Server) renew(key string, old *pageCopy, r *http.Request, h func(*visit) error) (*pageCopy, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), apiTimeout)
 	defer cancel()
 	r = r.WithContext(ctx)
 	if old != nil && time.Since(old.rendered) < renderedFor && s.unchanged(r, old.reads) {
 		old.checked.Store(time.Now().UnixNano())
-		return old
+		return old, nil
 	}
 	w := &recorder{header: http.Header{}}
 	v := s.visit(w, r)
 	v.reads = &reads{}
 	began := time.Now()
-	if err := h(v); err != nil || w.status != http.StatusOK || v.reads.no || len(v.reads.list) == 0 {
+	if err := h(v); err != nil {
 		s.pages.copies.Invalidate(key)
-		return nil
+		return nil, err
+	}
+	if w.status != http.StatusOK || v.reads.no || len(v.reads.list) == 0 {
+		s.pages.copies.Invalidate(key)
+		return nil, nil
 	}
 	var zipped bytes.Buffer
 	z := gzip.NewWriter(&zipped)
@@ -126,7 +135,7 @@ func (s *Server) renew(key string, old *pageCopy, r *http.Request, h func(*visit
 	c := &pageCopy{plain: w.body.Bytes(), zipped: zipped.Bytes(), reads: v.reads.list, rendered: began}
 	c.checked.Store(began.UnixNano())
 	s.pages.copies.Set(key, c)
-	return c
+	return c, nil
 }
 
 // unchanged asks the API whether the answers are the ones that it would give now.

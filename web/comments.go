@@ -37,7 +37,7 @@ func newCommentCache() (*otter.Cache[commentKey, string], error) {
 	return otter.New(&otter.Options[commentKey, string]{
 		MaximumWeight: maxCommentBytes,
 		Weigher: func(k commentKey, html string) uint32 {
-			return uint32(len(k.name) + len(html) + 256) //nolint:gosec // bounded by maxAPIBytes
+			return uint32(len(k.name) + len(html) + 256)
 		},
 	})
 }
@@ -74,7 +74,8 @@ func (l *language) appendComment(out *strings.Builder, p *threadPage, c *comment
 		}
 		if rest != nil {
 			err := l.pages["thread"].ExecuteTemplate(out, "replies-rest", repliesRest{
-				ID: c.ID, Cursor: *rest, Count: c.RepliesCount, Deep: c.Depth >= threadDepth && len(c.Replies.Items) == 0,
+				ID: c.ID, Cursor: *rest, Count: c.RepliesCount,
+				Deep: c.Depth >= threadDepth && len(c.Replies.Items) == 0,
 			})
 			if err != nil {
 				return err
@@ -100,8 +101,9 @@ func (l *language) ownHTML(p *threadPage, c *comment) (string, error) {
 		ByAuthor: c.Author != nil && p.Post != nil && c.Author.ID == p.Post.Author.ID,
 	}
 	key := commentKey{
-		id: c.ID, version: c.Version, likes: c.LikesCount, status: c.Status, age: l.ago(c.CreatedAt, p.now), liked: c.Liked,
-		can: c.Can, isNew: view.New, focus: view.Focus, first: view.First, byAuthor: view.ByAuthor, member: view.Member,
+		id: c.ID, version: c.Version, likes: c.LikesCount, status: c.Status, liked: c.Liked,
+		age: l.ago(c.CreatedAt, p.now), can: c.Can, isNew: view.New, focus: view.Focus, first: view.First,
+		byAuthor: view.ByAuthor, member: view.Member,
 	}
 	if c.Author != nil {
 		key.author, key.name = c.Author.ID, c.Author.Name()

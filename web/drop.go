@@ -103,6 +103,10 @@ func (v *visit) closeDrop() error {
 	return v.redirect(v.back("/"))
 }
 
+func (v *visit) confirmClaim() error { return v.settleClaim(http.MethodPost, "/confirm") }
+
+func (v *visit) returnClaim() error { return v.settleClaim(http.MethodDelete, "") }
+
 // settleClaim confirms or returns a claim.
 func (v *visit) settleClaim(method, act string) error {
 	if err := v.send(method, at("claims", v.r.PathValue("name"))+act, nil, nil); err != nil {

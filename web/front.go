@@ -53,7 +53,8 @@ func (v *visit) front(sort string) error {
 	if sort == "hot" || sort == "active" {
 		pinned = "once"
 	}
-	path := query("/v1/posts", "sort", sort, "limit", perPage, "window", p.Window, "pinned", pinned, "cursor", v.cursor())
+	path := query("/v1/posts", "sort", sort, "limit", perPage, "window", p.Window, "pinned", pinned,
+		"cursor", v.cursor())
 	var page postPage
 	var tags list[tag]
 	if err := v.load(v.fetch(path, &page), v.optional(v.fetch("/v1/tags?limit=20", &tags))); err != nil {

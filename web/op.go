@@ -117,7 +117,8 @@ func (l *language) findings(p *pipelineState, h pipelineHistory, now time.Time) 
 	}
 	late := func(s shardState) bool { return s.OldestAt != nil && now.Sub(*s.OldestAt) > lateOutbox }
 	if shards := shardsWhere(p, late); shards != "" {
-		bad("", l.text("Shards whose likes wait for Kafka: %s, for %d s.", shards, int(now.Sub(*p.Totals.OldestAt).Seconds())))
+		waits := int(now.Sub(*p.Totals.OldestAt).Seconds())
+		bad("", l.text("Shards whose likes wait for Kafka: %s, for %d s.", shards, waits))
 	}
 	if n := len(h.Items); n > 0 && now.Sub(h.Items[n-1].At) < lateSample+time.Duration(h.StepSeconds)*time.Second {
 		if lag := h.Items[n-1].LagSeconds; lag != nil && *lag > lateSeconds {

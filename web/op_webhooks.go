@@ -194,7 +194,8 @@ func (v *visit) opReplay() error {
 	if err != nil {
 		return err
 	}
-	err = v.send(http.MethodPost, at("admin", "webhooks", id, "deliveries", v.r.PathValue("delivery"), "replay"), nil, nil,
+	replay := at("admin", "webhooks", id, "deliveries", v.r.PathValue("delivery"), "replay")
+	err = v.send(http.MethodPost, replay, nil, nil,
 		"Idempotency-Key", v.r.FormValue("key"))
 	if err != nil {
 		return err

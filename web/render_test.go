@@ -15,8 +15,9 @@ func BenchmarkThread(b *testing.B) {
 	p.Me = &account{author: ada, Role: "user"}
 	for i := range int64(100) {
 		p.Comments = append(p.Comments, comment{
-			ID: i + 1, PostID: 1, Author: &ada, ContentHTML: fmt.Sprintf("<p>This is comment %d.</p>\n", i), Status: "normal",
-			CreatedAt: time.Now().Add(-time.Hour), Can: commentCan{Reply: true, Like: true, Report: true}, Depth: 1,
+			ID: i + 1, PostID: 1, Author: &ada, ContentHTML: fmt.Sprintf("<p>This is comment %d.</p>\n", i),
+			Status: "normal", CreatedAt: time.Now().Add(-time.Hour), Depth: 1,
+			Can: commentCan{Reply: true, Like: true, Report: true},
 		})
 	}
 	b.ReportAllocs()

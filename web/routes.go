@@ -76,8 +76,8 @@ func (s *Server) writingRoutes(mux *http.ServeMux) {
 	mux.Handle("POST /posts/{id}/drops/new", s.private((*visit).createDrop))
 	mux.Handle("POST /drops/{id}/claim", s.private((*visit).claim))
 	mux.Handle("POST /drops/{id}/close", s.private((*visit).closeDrop))
-	mux.Handle("POST /claims/{name}/confirm", s.private(func(v *visit) error { return v.settleClaim("POST", "/confirm") }))
-	mux.Handle("POST /claims/{name}/return", s.private(func(v *visit) error { return v.settleClaim("DELETE", "") }))
+	mux.Handle("POST /claims/{name}/confirm", s.private((*visit).confirmClaim))
+	mux.Handle("POST /claims/{name}/return", s.private((*visit).returnClaim))
 	mux.Handle("POST /preview", s.private((*visit).preview))
 }
 

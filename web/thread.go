@@ -105,8 +105,8 @@ func (v *visit) thread() error {
 	return nil
 }
 
-// whole shows all comments as a tree, up to wholeLimit. The API cuts a tree level by level, so the tree is made here, of
-// the comments in the order written.
+// whole shows all comments as a tree, up to wholeLimit. The API cuts a tree level by level, so the tree is made here,
+// of the comments in the order written.
 func (v *visit) whole() error {
 	id, err := v.pathID()
 	if err != nil {

@@ -132,7 +132,9 @@ func (s *Server) requireOrigin(next http.Handler) http.Handler {
 }
 
 func refusedElsewhere() error {
-	return &problem{Status: http.StatusForbidden, Code: "cross_origin", Detail: "This form was not sent from this site."}
+	return &problem{
+		Status: http.StatusForbidden, Code: "cross_origin", Detail: "This form was not sent from this site.",
+	}
 }
 
 // visit is a request while it is answered.
@@ -213,8 +215,8 @@ func (v *visit) redirect(path string) error {
 	return nil
 }
 
-// back returns the path that the form names as the one to return to, or else that of the page that it was on, or else the
-// other one. It never leads to another site.
+// back returns the path that the form names as the one to return to, or else that of the page that it was on, or else
+// the other one. It never leads to another site.
 func (v *visit) back(other string) string {
 	if from, err := url.Parse(v.r.Referer()); err == nil && from.Host == v.config.PublicURL.Host {
 		other = localPath(from.RequestURI(), other)

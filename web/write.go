@@ -62,7 +62,7 @@ func (v *visit) newPost() error {
 
 // splitTags returns the tags in a line.
 func splitTags(line string) []string {
-	return strings.FieldsFunc(line, func(r rune) bool { return r == ',' || r == ' ' || r == '，' || r == '、' || r == '#' })
+	return strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(", \t，、#", r) })
 }
 
 func (v *visit) createPost() error {
@@ -153,7 +153,9 @@ func (v *visit) plainProblem(err error) error {
 	if p.RetryAfter > 0 {
 		v.w.Header().Set("Retry-After", strconv.Itoa(p.RetryAfter))
 	}
-	return v.json(p.Status, map[string]any{"status": p.Status, "code": p.Code, "detail": v.explain(p), "errors": p.Errors})
+	return v.json(p.Status, map[string]any{
+		"status": p.Status, "code": p.Code, "detail": v.explain(p), "errors": p.Errors,
+	})
 }
 
 func (v *visit) createComment() error {
