@@ -14,6 +14,8 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"likewise/models"
 )
 
 // pageChecks is the folder in which `make test-web` has installed axe-core, the Nu HTML checker and Lighthouse.
@@ -40,7 +42,7 @@ const wordy = "A text with *emphasis*, `code`, [a link](https://example.com) and
 func newTown(t *testing.T) *town {
 	t.Helper()
 	s := newForum(t)
-	town := &town{forum: s, ada: s.account(t), grace: s.moderator(t)}
+	town := &town{forum: s, ada: s.account(t), grace: s.promoted(t, s.account(t), models.RoleAdmin)}
 	bob := s.account(t)
 	var post struct{ ID int64 }
 	s.must(t, 201, town.ada, "POST", "/v1/posts", obj{
@@ -80,6 +82,14 @@ func newTown(t *testing.T) *town {
 		"/claims", "/drafts", "/reports",
 		"/settings", "/settings/sessions", "/settings/tokens", "/settings/blocks", "/settings/data", "/posts/new",
 		at + "/edit", at + "/report", at + "/restore", at + "/drops/new", comment + "/reply", comment + "/edit",
+	}
+	moderated := "/moderate" + user
+	town.desks = []string{
+		"/moderate", "/moderate?case=1", "/moderate?status=resolved", "/moderate/reports/1", "/moderate/posts",
+		"/moderate/comments", "/moderate" + at, "/moderate" + comment, "/moderate" + at + "/versions/0", "/moderate/users",
+		moderated, moderated + "/likes", moderated + "/images", fmt.Sprintf("/moderate/drops/%d", drop.ID),
+		"/moderate/rings", "/moderate/redactions", "/moderate/log", "/moderate/security", "/operate", "/operate/like",
+		"/operate/dead-letters", "/operate/reconcile", "/operate/webhooks", at,
 	}
 	return town
 }

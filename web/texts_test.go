@@ -30,8 +30,10 @@ func textsOf(t *testing.T) map[string]string {
 			found[m[1]] = name
 		}
 	}
-	shown := map[string]bool{"Title": true, "Heading": true, "Empty": true, "Question": true, "Act": true, "Detail": true,
-		"Done": true, "What": true}
+	shown := map[string]bool{
+		"Title": true, "Heading": true, "Empty": true, "Question": true, "Act": true, "Detail": true, "Done": true,
+		"What": true,
+	}
 	code, err := filepath.Glob("*.go")
 	require.NoError(t, err)
 	set := token.NewFileSet()
