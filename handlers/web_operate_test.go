@@ -19,6 +19,12 @@ import (
 var operate = []string{"/operate", "/operate?window=day", "/operate/like", "/operate/dead-letters",
 	"/operate/dead-letters?status=resolved", "/operate/reconcile", "/operate/webhooks"}
 
+const letterNobodyReads = `
+	INSERT INTO dead_letters (digest, shard, epoch, seq, topic, topic_partition, topic_offset, payload, error,
+		created_at)
+	VALUES (UNHEX(SHA2('a',256)), 7, 1, 7, 'likewise.likes', 7, 812, 'likes 1795176000123 p7 <b>*42', 'unknown word',
+		NOW(3))`
+
 // To others than admins, the desk does not exist.
 func TestWebOperate_isForAdminsAlone(t *testing.T) {
 	t.Parallel()
@@ -61,12 +67,7 @@ func TestWebOperate_resolvesDeadLetters(t *testing.T) {
 	t.Parallel()
 	s := newForum(t)
 	admin := s.promoted(t, s.account(t), models.RoleAdmin)
-	s.exec(t, `
-		INSERT INTO dead_letters
-			(digest, shard, epoch, seq, topic, topic_partition, topic_offset, payload, error, created_at)
-		VALUES
-			(UNHEX(SHA2('a',256)), 7, 1, 7, 'likewise.likes', 7, 812, 'likes 1795176000123 p7 <b>*42', 'unknown word',
-			NOW(3))`)
+	s.exec(t, letterNobodyReads)
 	v := s.as(t, admin)
 	v.see("/operate").has("1 dead letter waits for you.")
 	d := v.see("/operate/dead-letters").has("likes 1795176000123 p7 <b>*42").has("unknown word")
@@ -154,4 +155,32 @@ func TestWebOperate_managesWebhooks(t *testing.T) {
 	v.post(path, off).has("off")
 	v.see(path).done(path + "/delete").has("The webhook was deleted.")
 	require.Equal(t, http.StatusNotFound, v.get(path).status)
+}
+
+// A like is followed in the page, and the state of the pipeline is refreshed.
+func TestWebBrowser_operates(t *testing.T) {
+	t.Parallel()
+	s := newForum(t)
+	admin := s.promoted(t, s.account(t), models.RoleAdmin)
+	id := s.publish(t, admin, "A post")
+	at := fmt.Sprintf("/posts/%d/like", id)
+	s.must(t, 200, s.account(t), "PUT", "/v1"+at, nil)
+	b := s.chrome(t, admin)
+	b.open(fmt.Sprintf("/operate/like?post=%d", id))
+	b.run("window.here = true; document.querySelector('[data-travel] button').click()")
+	b.awaits("document.querySelector('[data-travel] button').value === 'false'")
+	b.awaits("document.querySelector('[data-step=mysql] [data-done]').textContent === 'yes'")
+	assert.True(t, js[bool](b, "window.here && /\\d ms/.test(document.querySelector('[data-answer]').textContent)"))
+	for _, step := range []string{"kafka", "mysql"} {
+		number := "/^\\d+$/.test(document.querySelector('[data-step=" + step + "] [data-to]').textContent)"
+		assert.True(t, js[bool](b, number), step)
+	}
+	b.run("document.querySelector('[data-travel] button').click()")
+	b.awaits("document.querySelector('[data-travel] button').value === 'true'")
+
+	b.open("/operate")
+	s.exec(t, letterNobodyReads)
+	b.run("window.here = true; document.dispatchEvent(new Event('visibilitychange'))")
+	b.awaits("document.querySelector('.findings a')?.textContent === '1 dead letter waits for you.'")
+	assert.True(t, js[bool](b, "window.here"), "the page was not loaded again")
 }
