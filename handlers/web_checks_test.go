@@ -83,13 +83,19 @@ func newTown(t *testing.T) *town {
 		"/settings", "/settings/sessions", "/settings/tokens", "/settings/blocks", "/settings/data", "/posts/new",
 		at + "/edit", at + "/report", at + "/restore", at + "/drops/new", comment + "/reply", comment + "/edit",
 	}
+	s.must(t, 201, town.grace, "POST", webhooksPath,
+		obj{"url": "https://hooks.example.org/a-rather-long-path/of-a-webhook", "events": []string{"post.created"}})
+	s.must(t, 202, town.grace, "POST", webhooksPath+"/1/ping", nil)
+	s.exec(t, letterNobodyReads)
+	s.exec(t, "INSERT INTO pipeline_samples VALUES (UTC_TIMESTAMP()-INTERVAL 20 SECOND,12.25,12,3,4,0.5,0,0,1)")
 	moderated := "/moderate" + user
 	town.desks = []string{
 		"/moderate", "/moderate?case=1", "/moderate?status=resolved", "/moderate/reports/1", "/moderate/posts",
 		"/moderate/comments", "/moderate" + at, "/moderate" + comment, "/moderate" + at + "/versions/0", "/moderate/users",
 		moderated, moderated + "/likes", moderated + "/images", fmt.Sprintf("/moderate/drops/%d", drop.ID),
 		"/moderate/rings", "/moderate/redactions", "/moderate/log", "/moderate/security", "/operate", "/operate/like",
-		"/operate/dead-letters", "/operate/reconcile", "/operate/webhooks", at,
+		"/operate/dead-letters", "/operate/reconcile", "/operate/webhooks", "/operate/webhooks/1",
+		fmt.Sprintf("/operate/like?post=%d", post.ID), at,
 	}
 	return town
 }
