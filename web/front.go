@@ -62,6 +62,7 @@ func (v *visit) front(sort string) error {
 	}
 	p.Pinned, p.Posts, p.Tags, p.Next = page.Pinned, page.Items, tags.Items, v.next(page.NextCursor)
 	p.Empty = "Nobody has written anything yet."
+	p.About = v.lang.text("What people talk about at %s.", v.siteName())
 	p.Feed = v.url("/v1/feeds/new")
 	if v.cursor() == "" {
 		p.Canonical = v.url(v.r.URL.Path)
@@ -123,6 +124,7 @@ func (v *visit) tagged() error {
 	}
 	p.Posts, p.Total, p.Next = page.Items, page.TotalCount, v.next(page.NextCursor)
 	p.Empty = "No post has this tag."
+	p.About = v.lang.text("Posts with the tag %s.", name)
 	p.Feed = v.url("/v1/feeds/tags/" + url.PathEscape(name))
 	if v.cursor() == "" {
 		p.Canonical = v.url("/tags/" + url.PathEscape(name))

@@ -13,7 +13,11 @@ const stored = (name, value) => {
   }
 };
 
-const number = new Intl.NumberFormat(document.documentElement.lang);
+// The browser takes its time to load the rules of a language, so that waits until a number changes.
+const { lang } = document.documentElement;
+let formatter;
+let plural;
+const format = (n) => (formatter ??= new Intl.NumberFormat(lang)).format(n);
 
 async function problem(response) {
   try {
@@ -31,7 +35,7 @@ function showLike(form, liked, count) {
   if (count !== undefined) {
     const link = $('.count', form);
     link.dataset.n = count;
-    $('.n', link).textContent = number.format(count);
+    $('.n', link).textContent = format(count);
   }
 }
 
@@ -241,11 +245,15 @@ async function more(link) {
 
 // A number with its word: the page brings the words of its language, in the singular and the plural.
 const words = JSON.parse(document.body.dataset.words);
-const plural = new Intl.PluralRules(document.documentElement.lang);
-const say = (word, n) => words[word][plural.select(n) === 'one' ? 0 : 1].replace('%d', number.format(n));
+const say = (word, n) => {
+  plural ??= new Intl.PluralRules(lang);
+  return words[word][plural.select(n) === 'one' ? 0 : 1].replace('%d', format(n));
+};
 
 function count(kind, id, n) {
-  for (const e of $$(`[data-${kind}="${id}"]`)) e.textContent = say(e.dataset.word, n);
+  for (const e of $$(`[data-${kind}="${id}"]`)) {
+    if (e.textContent.replace(/\D/g, '') !== String(n)) e.textContent = say(e.dataset.word, n);
+  }
 }
 
 // One stream a browser: the tab that holds the lock reads it, and passes the events on to the others.
@@ -272,9 +280,9 @@ function show(event, data) {
   }
   if (event === 'counts') {
     const place = $(`[data-count="${data.type}s-${data.id}"]`);
-    if (place && !place.parentElement.dataset.busy) {
+    if (place && !place.parentElement.dataset.busy && Number(place.dataset.n) !== data.likes_count) {
       place.dataset.n = data.likes_count;
-      $('.n', place).textContent = number.format(data.likes_count);
+      $('.n', place).textContent = format(data.likes_count);
     }
   }
   if (event === 'thread' && String(data.id) === $('.post')?.dataset.post) {
@@ -301,7 +309,7 @@ function announce(ids, word) {
   const bar = $('[data-new]');
   if (!bar) return;
   bar.hidden = !ids.length;
-  $('a', bar).textContent = say(word, ids.length);
+  if (ids.length) $('a', bar).textContent = say(word, ids.length);
 }
 
 function tell(message) {
