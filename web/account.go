@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 )
 
 type signPage struct {
@@ -434,19 +433,13 @@ func (v *visit) display() error {
 	return v.redirect(v.back("/"))
 }
 
-// until returns when a ban ends, in words.
-func (v *visit) until(t *time.Time) string {
-	if t == nil {
-		return v.lang.text("without end")
-	}
-	return v.lang.date(*t)
-}
-
 // explain returns what a person should know about a problem.
 func (v *visit) explain(p *problem) string {
 	switch {
+	case p.Code == "banned" && p.Ban != nil && p.Ban.Until != nil:
+		return v.lang.text("You are banned until %s: %s", v.lang.date(*p.Ban.Until), p.Ban.Reason)
 	case p.Code == "banned" && p.Ban != nil:
-		return v.lang.text("You are banned until %s: %s", v.until(p.Ban.Until), p.Ban.Reason)
+		return v.lang.text("You are banned: %s", p.Ban.Reason)
 	case p.Status == http.StatusTooManyRequests && p.RetryAfter > 0:
 		return v.lang.text("That was a lot at once. Please try again in %d s. Nothing is lost.", p.RetryAfter)
 	case p.uncertain():

@@ -161,7 +161,7 @@ func (v *visit) search() error {
 	if problem := problemOf(err); err != nil && problem.Status == http.StatusUnprocessableEntity {
 		p.Empty = problem.Detail
 		if list := problem.Of("q"); len(list) > 0 {
-			p.Empty = "The search " + list[0] + "."
+			p.Empty = v.lang.text("The search was not carried out: it %s.", v.lang.text(list[0]))
 		}
 		v.render(http.StatusUnprocessableEntity, "list", p)
 		return nil

@@ -26,7 +26,13 @@ type language struct {
 	kept    *otter.Cache[commentKey, string]
 }
 
-var matcher = xlang.NewMatcher([]xlang.Tag{xlang.English, xlang.Chinese})
+// languageTags are those of the languages. The one of Chinese names the script, by which browsers choose a font.
+var languageTags = []xlang.Tag{xlang.English, xlang.SimplifiedChinese}
+
+// simplified is the name of Chinese in simplified characters.
+const simplified = "zh-Hans"
+
+var matcher = xlang.NewMatcher(languageTags)
 
 func newLanguages(s *Server) ([]*language, error) {
 	texts, err := newCatalog()
@@ -34,9 +40,9 @@ func newLanguages(s *Server) ([]*language, error) {
 		return nil, err
 	}
 	var list []*language
-	for _, tag := range []xlang.Tag{xlang.English, xlang.Chinese} {
+	for _, tag := range languageTags {
 		l := &language{name: tag.String(), dir: "ltr", printer: message.NewPrinter(tag, message.Catalog(texts))}
-		if tag == xlang.Chinese {
+		if tag == xlang.SimplifiedChinese {
 			l.texts = chinese
 		}
 		if l.kept, err = newCommentCache(); err != nil {
@@ -59,7 +65,7 @@ func newCatalog() (catalog.Catalog, error) {
 		}
 	}
 	for key, text := range chinese {
-		if err := b.SetString(xlang.Chinese, key, text); err != nil {
+		if err := b.SetString(xlang.SimplifiedChinese, key, text); err != nil {
 			return nil, fmt.Errorf("set the text %q: %w", key, err)
 		}
 	}
@@ -71,23 +77,22 @@ var plurals = map[string]string{
 	"%d comments":        "%d comment",
 	"%d likes":           "%d like",
 	"%d replies":         "%d reply",
-	"%d more replies":    "%d more reply",
 	"%d posts":           "%d post",
-	"%d new":             "%d new",
 	"%d new comments":    "%d new comment",
-	"%d unread":          "%d unread",
+	"%d new posts":       "%d new post",
 	"%d followers":       "%d follower",
 	"%d left":            "%d left",
 	"%d reports":         "%d report",
 	"%d characters left": "%d character left",
 
-	"%d bytes":                     "%d byte",
-	"on %d occasions":              "on %d occasion",
-	"Evidence of %d occasions":     "Evidence of %d occasion",
-	"Delete %d posts and comments": "Delete %d post or comment",
-	"Void %d likes":                "Void %d like",
-	"%d differences":               "%d difference",
-	"Repair %d differences":        "Repair %d difference",
+	"%d bytes":                                      "%d byte",
+	"Continue: %d replies":                          "Continue: %d reply",
+	"on %d occasions":                               "on %d occasion",
+	"Evidence of %d occasions":                      "Evidence of %d occasion",
+	"Delete %d posts and comments":                  "Delete %d post or comment",
+	"Void %d likes":                                 "Void %d like",
+	"%d differences":                                "%d difference",
+	"Repair %d differences":                         "Repair %d difference",
 	"%d open gaps: the job reconcile repairs them.": "%d open gap: the job reconcile repairs it.",
 	"%d dead letters wait for you.":                 "%d dead letter waits for you.",
 }
@@ -145,7 +150,7 @@ func (l *language) number(n int64) string {
 
 // date returns a date with the time, in UTC.
 func (l *language) date(t time.Time) string {
-	if l.name == "zh" {
+	if l.name == simplified {
 		return t.UTC().Format("2006年1月2日 15:04 UTC")
 	}
 	return t.UTC().Format("2 January 2006, 15:04 UTC")
@@ -166,11 +171,11 @@ func (l *language) ago(t, now time.Time) string {
 	case d < 30*24*time.Hour:
 		return l.text("%d d", int(d.Hours()/24))
 	case t.UTC().Year() == now.UTC().Year():
-		if l.name == "zh" {
+		if l.name == simplified {
 			return t.UTC().Format("1月2日")
 		}
 		return t.UTC().Format("2 Jan")
-	case l.name == "zh":
+	case l.name == simplified:
 		return t.UTC().Format("2006年1月")
 	}
 	return t.UTC().Format("Jan 2006")

@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -14,6 +15,53 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
+
+// dynamic has the expressions that templates translate, with the words of the API that they can be. Those without words
+// are texts of the code.
+var dynamic = map[string][]string{
+	"claims.html: .State":           claimStates,
+	"mod_drop.html: .State":         claimStates,
+	"list.html: .":                  {"hot", "new", "top", "active", "day", "week", "month", "year"},
+	"settings.html: $s":             {"read", "write", "moderate"},
+	"revisions.html: .":             {"title", "content", "tags"},
+	"mod_content.html: .":           {"title", "content", "tags"},
+	"mod_likes.html: .TargetStatus": {"deleted", "gone"},
+	"mod_rings.html: .":             {"open", "dismissed", "voided"},
+	"mod_rings.html: $r.Status":     {"dismissed", "voided"},
+	"mod_user.html: .":              {"user", "moderator", "admin"},
+	"mod_user.html: $a.Role":        {"user", "moderator", "admin"},
+	"mod_users.html: .":             {"user", "moderator", "admin"},
+	"mod_users.html: .Role":         {"user", "moderator", "admin"},
+	"op_reconcile.html: $.Kind":     {"post", "comment", "drop"},
+	"op_reconcile.html: .Type":      {"post", "comment"},
+	"op_webhook.html: .ObjectType":  {"report", "user", "claim", "webhook"},
+	"_parts.html: .":                {"must be a whole number", "must be a date with a time"},
+	"_parts.html: .Message":         nil,
+	"_parts.html: .Detail":          nil,
+	"_layout.html: .":               nil,
+	"_mod.html: .":                  nil,
+	"_mod.html: .Text":              nil,
+	"_mod.html: .Button":            nil,
+	"_op.html: .":                   nil,
+	"error.html: .Problem.Detail":   nil,
+	"error.html: .Message":          nil,
+	"list.html: .Heading":           nil,
+	"list.html: .Empty":             nil,
+	"people.html: .Heading":         nil,
+	"people.html: .Empty":           nil,
+	"post_form.html: .Heading":      nil,
+	"sure.html: .Question":          nil,
+	"sure.html: .Act":               nil,
+	"mod_again.html: .Act.Button":   nil,
+	"mod_list.html: .Title":         nil,
+	"mod_operation.html: .Button":   nil,
+	"mod_redactions.html: .Button":  nil,
+	"mod_rings.html: .Button":       nil,
+	"mod_user.html: .Button":        nil,
+	"op_like.html: .What":           nil,
+}
+
+var claimStates = []string{"reserved", "confirmed", "returned", "expired", "rejected", "voided"}
 
 // textsOf returns the texts of the templates and of the code: the arguments of t and of text, and the titles, headings
 // and such that templates translate.
@@ -30,14 +78,15 @@ func textsOf(t *testing.T) map[string]string {
 			found[m[1]] = name
 		}
 	}
+	set := token.NewFileSet()
+	sources, err := filepath.Glob("*.go")
+	require.NoError(t, err)
 	shown := map[string]bool{
 		"Title": true, "Heading": true, "Empty": true, "Question": true, "Act": true, "Detail": true, "Done": true,
-		"What": true,
+		"What": true, "Button": true, "Message": true,
 	}
-	code, err := filepath.Glob("*.go")
-	require.NoError(t, err)
-	set := token.NewFileSet()
-	for _, name := range code {
+	lists := map[string]bool{"ownList": true, "people": true} // their last arguments are a heading and a sentence
+	for _, name := range sources {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
@@ -53,8 +102,13 @@ func textsOf(t *testing.T) map[string]string {
 			}
 			switch n := n.(type) {
 			case *ast.CallExpr:
-				if f, ok := n.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == "text" && len(n.Args) > 0 {
+				f, ok := n.Fun.(*ast.SelectorExpr)
+				switch {
+				case ok && f.Sel.Name == "text" && len(n.Args) > 0:
 					add(n.Args[0])
+				case ok && lists[f.Sel.Name]:
+					add(n.Args[1])
+					add(n.Args[2])
 				}
 			case *ast.KeyValueExpr:
 				if key, ok := n.Key.(*ast.Ident); ok && shown[key.Name] {
@@ -70,8 +124,37 @@ func textsOf(t *testing.T) map[string]string {
 			return true
 		})
 	}
+	for text := range plurals {
+		found[text] = "lang.go"
+	}
+	for expression, words := range dynamic {
+		for _, word := range words {
+			found[word] = expression
+		}
+	}
 	delete(found, "")
 	return found
+}
+
+func TestTexts_ofVariablesAreKnown(t *testing.T) {
+	t.Parallel()
+	found := map[string]bool{}
+	names, err := fs.Glob(files, "templates/*.html")
+	require.NoError(t, err)
+	call := regexp.MustCompile(`[({ ]t ([$.][\w.]*)`)
+	for _, name := range names {
+		raw, err := fs.ReadFile(files, name)
+		require.NoError(t, err)
+		for _, m := range call.FindAllStringSubmatch(string(raw), -1) {
+			found[path.Base(name)+": "+m[1]] = true
+		}
+	}
+	for expression := range found {
+		assert.Contains(t, dynamic, expression, "list the words that it can be")
+	}
+	for expression := range dynamic {
+		assert.Contains(t, found, expression, "no template has it")
+	}
 }
 
 func TestTexts_areTranslated(t *testing.T) {
