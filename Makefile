@@ -16,6 +16,8 @@ HADOLINT := $(HADOLINT_DIR)/bin/hadolint
 REDOCLY_VERSION := 1.34.5
 REDOCLY_DIR := $(LIKEWISE_CACHE)/redocly-$(REDOCLY_VERSION)
 REDOCLY := $(REDOCLY_DIR)/node_modules/.bin/redocly
+# axe-core, the Nu HTML checker and Lighthouse; the number grows with their versions.
+PAGE_CHECKS := $(LIKEWISE_CACHE)/page-checks-1
 SCHEMATHESIS_VERSION := 4.32.5
 SCHEMATHESIS_DIR := $(LIKEWISE_CACHE)/schemathesis-$(SCHEMATHESIS_VERSION)
 SCHEMATHESIS := $(SCHEMATHESIS_DIR)/bin/schemathesis
@@ -125,8 +127,28 @@ test-race: servers browser s3 proxies ## run the tests with the race detector
 	CGO_ENABLED=1 go test -race $(NO_RACE) $(UNTAGGED)
 
 .PHONY: test-web
-test-web: servers browser ## use the pages as people do, in a browser and without scripts, and check their calls of the API
+test-web: export PAGE_CHECKS := $(PAGE_CHECKS)
+test-web: servers browser $(PAGE_CHECKS)/node_modules ## use the pages as people do, with scripts and without, and check their calls of the API and their HTML
+	@command -v java >/dev/null || scripts/install-packages.sh default-jre-headless
 	go test -timeout 10m -tags 'dev web' -run TestWeb ./handlers
+
+.PHONY: bench-web
+bench-web: servers ## measure the pages against the answers of the API that they are made from
+	go test -timeout 10m -tags 'dev web webbench' -count=1 -v -run TestWebRatios ./handlers
+
+.PHONY: lighthouse
+lighthouse: export PAGE_CHECKS := $(PAGE_CHECKS)
+lighthouse: servers browser $(PAGE_CHECKS)/node_modules ## print what Lighthouse says of the front page and a thread on a telephone; needs an idle machine
+	go test -timeout 10m -tags 'dev web webbench' -count=1 -v -run TestWebLighthouse ./handlers
+
+.PHONY: screenshots
+screenshots: servers browser ## take the pictures of the sample forum in README and docs
+	@scripts/install-packages.sh fonts-noto-core fonts-noto-cjk
+	go test -timeout 10m -tags 'dev web webbench' -count=1 -v -run TestWebScreenshots ./handlers
+
+$(PAGE_CHECKS)/node_modules:
+	@command -v npm >/dev/null || scripts/install-packages.sh nodejs npm
+	npm install --prefix $(PAGE_CHECKS) --ignore-scripts --no-audit --no-fund --no-package-lock axe-core@4.14.1 vnu-jar@26.9.27 lighthouse@12.8.2
 
 .PHONY: test-mysql
 test-mysql: servers browser s3 proxies ## run the tests on Oracle's MySQL; needs root
