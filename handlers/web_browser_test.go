@@ -254,3 +254,41 @@ func TestWebBrowser_shortcuts(t *testing.T) {
 	press("o")
 	b.awaits("document.querySelector('h1')?.textContent === 'The newer post'")
 }
+
+// Whatever people write, nothing of it runs, and nothing is loaded from elsewhere: the browser has no complaint, and its
+// title stays that of the page.
+func TestWebBrowser_hostileTexts(t *testing.T) {
+	t.Parallel()
+	s := newForum(t)
+	mallory := s.account(t)
+	hostile := strings.Join([]string{
+		"<script>document.title = 'owned'</script>", "<img src=x onerror=\"document.title='owned'\">",
+		"[click](javascript:document.title='owned')", "<svg onload=\"document.title='owned'\"></svg>",
+		"<iframe src=\"https://evil.example/\"></iframe>", "<style>body { display: none }</style>",
+		"<p style=\"position:fixed;inset:0;background:red\">over all</p>", "![](https://evil.example/pixel.png)",
+		"<form action=\"https://evil.example/\"><input name=password></form>", "<base href=\"https://evil.example/\">",
+		"<meta http-equiv=refresh content=\"0;url=https://evil.example/\">", "{{.Me.Email}} {{template \"page\" .}}",
+		"<a href=\"data:text/html,<script>alert(1)</script>\">data</a>", "<details ontoggle=\"document.title='owned'\" open>",
+	}, "\n\n")
+	title := "<script>document.title='owned'</script>\"'><img src=x onerror=alert(1)>"
+	var post struct{ ID int64 }
+	s.must(t, 201, mallory, "POST", "/v1/posts", obj{"title": title, "content": hostile}).into(t, &post)
+	s.must(t, 200, mallory, "PATCH", "/v1/me", obj{"display_name": "<b onmouseover=alert(1)>", "bio": hostile[:400]})
+	comment := s.say(t, mallory, post.ID, nil, hostile)
+	b := s.chrome(t, s.account(t))
+	for _, path := range []string{
+		fmt.Sprintf("/posts/%d", post.ID), fmt.Sprintf("/comments/%d", comment), "/new", "/search?q=owned",
+		fmt.Sprintf("/users/%d", mallory.ID), fmt.Sprintf("/comments/%d/reply?quote=1", comment),
+		fmt.Sprintf("/posts/%d/revisions?version=0", post.ID), "/search?q=%3Cscript%3Ealert(1)%3C/script%3E",
+		"/sign-in?next=javascript:alert(1)", fmt.Sprintf("/posts/%d/report?back=javascript:alert(1)", post.ID),
+	} {
+		b.open(path)
+		b.run("await new Promise((r) => setTimeout(r, 100))")
+		assert.NotEqual(t, "owned", js[string](b, "document.title"), path)
+		assert.True(t, strings.HasPrefix(js[string](b, "location.href"), s.base), path)
+		assert.Zero(t, js[int](b, `document.querySelectorAll('iframe, base, object, embed, main [style], [href^="javascript:"]')
+			.length`), path)
+		assert.Zero(t, js[int](b, `performance.getEntriesByType('resource')
+			.filter((r) => !r.name.startsWith(location.origin)).length`), path)
+	}
+}

@@ -15,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"likewise/models"
 )
 
 // publish writes a post by the API, and returns its id.
@@ -64,6 +66,33 @@ func TestWeb_pagesAskLittle(t *testing.T) {
 		asked := s.requests()
 		assert.LessOrEqual(t, len(asked), most, "%s asks %s", path, strings.Join(asked, ", "))
 	}
+	s.must(t, 201, bob, "POST", "/v1/reports", obj{"target_type": "post", "target_id": post, "reason": "spam"})
+	grace := s.as(t, s.promoted(t, s.account(t), models.RoleAdmin))
+	for _, path := range []string{
+		"/moderate", "/moderate?case=1", "/moderate/posts", "/moderate/users", "/moderate/log", "/operate",
+		"/operate/dead-letters", "/operate/webhooks",
+	} {
+		s.requests()
+		grace.see(path).wellFormed()
+		asked := s.requests()
+		assert.LessOrEqual(t, len(asked), 3, "%s asks %s", path, strings.Join(asked, ", "))
+	}
+
+	form := v.see(fmt.Sprintf("/posts/%d", post)).form(fmt.Sprintf("/posts/%d/comments", post))
+	form.Set("content", "As a script sends it.")
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+		fmt.Sprintf("%s/posts/%d/comments", s.base, post), strings.NewReader(form.Encode()))
+	require.NoError(t, err)
+	req.Header = http.Header{
+		"Content-Type": {"application/x-www-form-urlencoded"}, "Origin": {s.base}, "X-Requested-With": {"fetch"},
+	}
+	s.requests()
+	sent := v.open(req)
+	require.Equal(t, http.StatusCreated, sent.status, sent.body)
+	sent.has("As a script sends it.")
+	assert.Equal(t, "3", sent.header.Get("X-Comments"))
+	assert.Len(t, s.requests(), 1, "a comment is one request")
+
 	anonymous := s.guest(t)
 	for _, path := range []string{
 		"/", "/new", "/top", "/tags", "/tags/go", "/search?q=first", fmt.Sprintf("/posts/%d", post),
