@@ -255,8 +255,8 @@ func TestWebBrowser_shortcuts(t *testing.T) {
 	b.awaits("document.querySelector('h1')?.textContent === 'The newer post'")
 }
 
-// Whatever people write, nothing of it runs, and nothing is loaded from elsewhere: the browser has no complaint, and its
-// title stays that of the page.
+// Whatever people write, nothing of it runs, and nothing is loaded from elsewhere: the browser has no complaint, and
+// its title stays that of the page.
 func TestWebBrowser_hostileTexts(t *testing.T) {
 	t.Parallel()
 	s := newForum(t)
@@ -268,7 +268,8 @@ func TestWebBrowser_hostileTexts(t *testing.T) {
 		"<p style=\"position:fixed;inset:0;background:red\">over all</p>", "![](https://evil.example/pixel.png)",
 		"<form action=\"https://evil.example/\"><input name=password></form>", "<base href=\"https://evil.example/\">",
 		"<meta http-equiv=refresh content=\"0;url=https://evil.example/\">", "{{.Me.Email}} {{template \"page\" .}}",
-		"<a href=\"data:text/html,<script>alert(1)</script>\">data</a>", "<details ontoggle=\"document.title='owned'\" open>",
+		"<a href=\"data:text/html,<script>alert(1)</script>\">data</a>",
+		"<details ontoggle=\"document.title='owned'\" open>",
 	}, "\n\n")
 	title := "<script>document.title='owned'</script>\"'><img src=x onerror=alert(1)>"
 	var post struct{ ID int64 }
@@ -286,8 +287,8 @@ func TestWebBrowser_hostileTexts(t *testing.T) {
 		b.run("await new Promise((r) => setTimeout(r, 100))")
 		assert.NotEqual(t, "owned", js[string](b, "document.title"), path)
 		assert.True(t, strings.HasPrefix(js[string](b, "location.href"), s.base), path)
-		assert.Zero(t, js[int](b, `document.querySelectorAll('iframe, base, object, embed, main [style], [href^="javascript:"]')
-			.length`), path)
+		assert.Zero(t, js[int](b, `document.querySelectorAll(
+			'iframe, base, object, embed, main [style], [href^="javascript:"]').length`), path)
 		assert.Zero(t, js[int](b, `performance.getEntriesByType('resource')
 			.filter((r) => !r.name.startsWith(location.origin)).length`), path)
 	}

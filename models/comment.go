@@ -54,9 +54,8 @@ const (
 	CommentsNew CommentSort = "new" // latest first
 	CommentsTop CommentSort = "top" // most likes first
 
-	// The orders of all comments on a post, whatever they reply to.
-	CommentsFlatOld CommentSort = "flat old"
-	CommentsFlatNew CommentSort = "flat new"
+	CommentsFlatOld CommentSort = "flat old" // all comments on a post, whatever they reply to, earliest first
+	CommentsFlatNew CommentSort = "flat new" // the same, latest first
 )
 
 // Flat reports whether the order is one of all comments on a post.
