@@ -37,7 +37,7 @@ func TestOutput_fullFails(t *testing.T) {
 	s.succeed("user", "create", "ada", "ada@example.org")
 	s.succeed("user", "create", "bob", "bob@example.org")
 	s.exec("UPDATE users SET banned_until='9999-12-31', ban_reason='Spam.' WHERE username='bob'")
-	silent := []string{"api", "worker", "cron serve", "healthcheck"}
+	silent := []string{"api", "web", "worker", "cron serve", "healthcheck"}
 	lines := map[string]string{
 		"cool":                 "cool post:1",
 		"cron run":             "cron run purge",

@@ -170,8 +170,11 @@ func TestWeb_outlivesTheAPI(t *testing.T) {
 	})
 	assert.Equal(t, "1", away.header.Get("Retry-After"))
 	assert.Contains(t, away.body, "Request <code>"+away.header.Get("X-Request-Id")+"</code>")
-	assert.Contains(t, p.stderr.String(), "request_id="+away.header.Get("X-Request-Id"))
-	assert.Contains(t, p.stderr.String(), "connection refused", "the log has the cause")
+	testkit.Eventually(t, patience, func() (bool, string) { // the log comes through a pipe, after the answer
+		said := p.stderr.String()
+		return strings.Contains(said, "request_id="+away.header.Get("X-Request-Id")) &&
+			strings.Contains(said, "connection refused"), "the log does not have the request and the cause: " + said
+	})
 	awaitReady(t, p.admin(), "degraded", http.StatusOK)
 	assert.Equal(t, 0.0, scrape(t, p.admin())[`likewise_dependency_up{dependency="api"}`])
 
