@@ -144,7 +144,7 @@ func TestWeb_everythingWorksWithoutScripts(t *testing.T) {
 	d.done(at+"/comments", "content", "> Somebody else's view.\n\nIndeed.").has("Indeed.")
 
 	d = v.see(at)
-	d.done(at + "/like").has("1 likes, you like this")
+	d.done(at + "/like").has("1 like, you like this")
 	v.see(at).done(at + "/like").has("0 likes")
 	v.see(at).done(at + "/bookmark").has("Remove bookmark")
 	v.see("/bookmarks").has("A question")

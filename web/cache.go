@@ -69,13 +69,21 @@ func newPageCache() (*pageCache, error) {
 
 // shared returns a handler like page, whose pages the anonymous share.
 func (s *Server) shared(h func(*visit) error) http.HandlerFunc {
-	own := s.page(h)
+	// Who was signed in may read on without.
+	own := s.page(func(v *visit) error {
+		err := h(v)
+		if err == nil || v.token == "" || !expired(err) {
+			return err
+		}
+		v.endSession()
+		return v.redirect(v.r.URL.RequestURI())
+	})
 	return func(w http.ResponseWriter, r *http.Request) {
 		if s.token(r) != "" || r.Method != http.MethodGet {
 			own(w, r)
 			return
 		}
-		key := s.languageOf(r).name + s.cookie(r, "theme") + " " + r.URL.RequestURI()
+		key := s.languageOf(r).name + s.theme(r) + " " + r.URL.RequestURI()
 		c, ok := s.pages.copies.GetIfPresent(key)
 		if !ok || time.Since(time.Unix(0, c.checked.Load())) > freshFor {
 			made, err, _ := s.pages.flights.Do(key, func() (any, error) { return s.renew(key, c, r, h) })

@@ -108,6 +108,8 @@ func (l *language) words() (string, error) {
 			strings.Replace(l.text(text, 1), "1", "%d", 1), strings.Replace(l.text(text, 2), "2", "%d", 1),
 		}
 	}
+	mine := l.text("you like this")
+	texts["mine"] = [2]string{mine, mine}
 	encoded, err := json.Marshal(texts)
 	return string(encoded), err
 }

@@ -39,7 +39,7 @@ type pageData interface{ common() *view }
 // render answers with a page.
 func (v *visit) render(status int, name string, data pageData) {
 	p := data.common()
-	p.Me, p.Lang, p.Dir, p.Theme = v.me, v.lang.name, v.lang.dir, v.theme()
+	p.Me, p.Lang, p.Dir, p.Theme = v.me, v.lang.name, v.lang.dir, v.theme(v.r)
 	p.Site, p.Path, p.RequestID, p.now = v.siteName(), v.r.URL.Path, v.id, time.Now()
 	if p.Here == "" {
 		p.Here = v.r.URL.RequestURI()
@@ -80,8 +80,9 @@ func (v *visit) fragment(status int, page, part string, data pageData) {
 // scripted reports whether a script of ours sent the request, which wants a part of a page.
 func (v *visit) scripted() bool { return v.r.Header.Get("X-Requested-With") == "fetch" }
 
-func (v *visit) theme() string {
-	if t := v.cookie(v.r, "theme"); t == "light" || t == "dark" {
+// theme returns the colours that the visitor has chosen; "" for those of the system.
+func (s *Server) theme(r *http.Request) string {
+	if t := s.cookie(r, "theme"); t == "light" || t == "dark" {
 		return t
 	}
 	return ""

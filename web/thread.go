@@ -191,21 +191,14 @@ func (v *visit) show(p *threadPage) {
 	if v.me != nil {
 		me = v.me.ID
 	}
-	ids := ""
 	each(p.Comments, func(c *comment) {
 		p.Last = max(p.Last, c.ID)
 		if p.isNew(c, me) && p.First == 0 {
 			p.First = c.ID
 		}
-		if c.Status == "normal" {
-			ids += "," + strconv.FormatInt(c.ID, 10)
-		}
 	})
 	id := strconv.FormatInt(p.Post.ID, 10)
 	p.Live = "posts=" + id + "&threads=" + id
-	if ids != "" {
-		p.Live += "&comments=" + ids[1:]
-	}
 	for i := range p.Drops {
 		if i == 0 {
 			p.Live += "&drops="
@@ -272,6 +265,7 @@ func (v *visit) haveRead(p *post, last int64) {
 	if last != 0 {
 		body["comment_id"] = last
 	}
+	_ = http.NewResponseController(v.w).Flush() // the reader need not wait for it
 	if err := v.send(http.MethodPut, at("posts", p.ID, "read"), body, nil); err != nil {
 		v.config.Log.InfoContext(v.r.Context(), "a post not marked as read", "request_id", v.id, "error", err)
 	}

@@ -200,7 +200,11 @@ func (v *visit) fail(err error) {
 	if p.RetryAfter > 0 {
 		v.w.Header().Set("Retry-After", fmt.Sprint(p.RetryAfter))
 	}
-	v.render(p.Status, "error", &errorPage{Problem: p})
+	page := &errorPage{Problem: p}
+	if v.r.Method != http.MethodGet { // a form is sent again from its page
+		page.Here = v.back("/")
+	}
+	v.render(p.Status, "error", page)
 }
 
 type errorPage struct {

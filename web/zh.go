@@ -183,7 +183,6 @@ var chinese = map[string]string{
 	"edited":                                "已编辑",
 	"author":                                "楼主",
 	"Like":                                  "赞",
-	"likes":                                 "个赞",
 	"you like this":                         "你已赞",
 	"Bookmark":                              "收藏",
 	"Remove bookmark":                       "取消收藏",

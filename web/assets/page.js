@@ -36,6 +36,7 @@ function showLike(form, liked, count) {
     const link = $('.count', form);
     link.dataset.n = count;
     $('.n', link).textContent = format(count);
+    $('.vh', link).textContent = say('likes', count) + (liked ? `, ${words.mine[0]}` : '');
   }
 }
 
@@ -281,8 +282,7 @@ function show(event, data) {
   if (event === 'counts') {
     const place = $(`[data-count="${data.type}s-${data.id}"]`);
     if (place && !place.parentElement.dataset.busy && Number(place.dataset.n) !== data.likes_count) {
-      place.dataset.n = data.likes_count;
-      $('.n', place).textContent = format(data.likes_count);
+      showLike(place.parentElement, $('button', place.parentElement).ariaPressed === 'true', data.likes_count);
     }
   }
   if (event === 'thread' && String(data.id) === $('.post')?.dataset.post) {
