@@ -3,10 +3,12 @@ package web
 import (
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestLanguageOf_isTheChosenOrThePreferredOne(t *testing.T) {
@@ -40,7 +42,7 @@ func TestLanguage_writesTimesAndNumbersInChinese(t *testing.T) {
 	assert.Equal(t, "1,234 条评论", l.text("%d comments", 1234))
 	assert.Equal(t, "刷赞团伙", l.text("Like rings"))
 	words, err := l.words()
-	assert.NoError(t, err)
+	require.NoError(t, err)
 	assert.Contains(t, words, `"posts":["%d 篇新帖子","%d 篇新帖子"]`)
 }
 
@@ -52,4 +54,21 @@ func TestExplain_namesTheEndOfABan(t *testing.T) {
 	assert.Equal(t, "You are banned until 26 November 2026, 12:00 UTC: Spam.", v.explain(p))
 	p.Ban.Until = nil
 	assert.Equal(t, "You are banned: Spam.", v.explain(p))
+}
+
+func TestTitle_ofAUserStaysAsItIs(t *testing.T) {
+	t.Parallel()
+	l := newTestServer(t).languages[1]
+	title := func(v view) string {
+		v.Site = "forum.example"
+		var out strings.Builder
+		require.NoError(t, l.pages["help"].ExecuteTemplate(&out, "page", &helpPage{v}))
+		_, after, _ := strings.Cut(out.String(), "<title>")
+		found, _, _ := strings.Cut(after, "</title>")
+		return found
+	}
+	assert.Equal(t, "回复 · forum.example", title(view{Title: "Reply"}))
+	assert.Equal(t, "Reply &amp; more · forum.example", title(view{Named: "Reply & more"}))
+	assert.Equal(t, "Reply · forum.example", title(view{Named: "Reply"}))
+	assert.Equal(t, "forum.example", title(view{}))
 }

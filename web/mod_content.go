@@ -246,7 +246,7 @@ func (v *visit) modContent(kind string) error {
 		return err
 	}
 	p.Versions, p.Next = versions.Items, v.next(versions.NextCursor)
-	p.Title = p.Item.Title()
+	p.Named = p.Item.Title()
 	return v.showDesk("mod_content", kind, p)
 }
 

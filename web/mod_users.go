@@ -78,7 +78,7 @@ func (v *visit) modUser() error {
 	if err := v.loadDesk(v.fetch(at("admin", "users", id), &p.Account)); err != nil {
 		return err
 	}
-	p.Title = p.Account.Name()
+	p.Named = p.Account.Name()
 	return v.showDesk("mod_user", "users", p)
 }
 

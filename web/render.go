@@ -21,6 +21,7 @@ type view struct {
 	Theme     string // "light" or "dark"; "" follows the system
 	Site      string // the name of the site
 	Title     string
+	Named     string // in place of the title, what a user wrote: it is not translated
 	About     string // for search engines and previews
 	Canonical string // the page's URL; "" if it is not to be indexed
 	Feed      string // the URL of its Atom feed; "" without one

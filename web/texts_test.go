@@ -45,8 +45,8 @@ var dynamic = map[string][]string{
 		"is taken", "is reserved, or looks like a name that is", "is not the password of this account",
 		"must be an e-mail address of at most 100 characters", "must have 8 to 128 characters", "must not be empty",
 		"must not be one of the most common passwords, nor a single word or name with digits after it",
-		"must be 3 to 50 letters (a-z), digits, '_', '.' or '-', not digits alone, beginning with a letter or digit and " +
-			"ending with one or '_'",
+		"must be 3 to 50 letters (a-z), digits, '_', '.' or '-', not digits alone, beginning with a letter " +
+			"or digit and ending with one or '_'",
 		`must each have 1 to 30 letters or digits, and among them "+", "#", "." or "-"`, "must be at most 5",
 		"must contain a word to search for", "must have 1 to 200 characters",
 	},
@@ -54,11 +54,11 @@ var dynamic = map[string][]string{
 		"The login or the password is wrong.", "The password is wrong.", "An account with this username exists.",
 		"The request has an invalid field.", "The request has invalid fields.",
 	},
-	"_layout.html: .":    nil,
-	"_mod.html: .":       nil,
-	"_mod.html: .Text":   nil,
-	"_mod.html: .Button": nil,
-	"_op.html: .":        nil,
+	"_layout.html: .Title": nil,
+	"_mod.html: .":         nil,
+	"_mod.html: .Text":     nil,
+	"_mod.html: .Button":   nil,
+	"_op.html: .":          nil,
 	"error.html: .Problem.Detail": {
 		"There is no such post.", "There is no such comment.", "There is no such user.", "There is no such tag.",
 		"There is no such version.", "There is no such claim.", "There is no such draft.",

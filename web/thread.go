@@ -176,7 +176,7 @@ func newThreadPage(t *thread) *threadPage {
 	if t.Post == nil {
 		p.Post = &post{}
 	}
-	p.Title, p.About = p.Post.Title, excerpt(p.Post.Content)
+	p.Named, p.About = p.Post.Title, excerpt(p.Post.Content)
 	if r := p.Post.LastRead; r != nil {
 		p.Seen = deref(r.CommentID)
 	}
@@ -487,7 +487,7 @@ func (v *visit) profile() error {
 	case p.User.Comments != nil:
 		p.Comments, next = p.User.Comments.Items, p.User.Comments.NextCursor
 	}
-	p.Next, p.Title, p.About = v.next(next), p.User.Name(), excerpt(p.User.Bio)
+	p.Next, p.Named, p.About = v.next(next), p.User.Name(), excerpt(p.User.Bio)
 	p.Canonical = v.url("/users/" + strconv.FormatInt(p.User.ID, 10))
 	p.Feed = v.url("/v1/feeds/users/" + strconv.FormatInt(p.User.ID, 10))
 	v.render(http.StatusOK, "profile", p)
