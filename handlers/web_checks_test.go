@@ -93,7 +93,7 @@ func newTown(t *testing.T) *town {
 		"/moderate", "/moderate?case=1", "/moderate?status=resolved", "/moderate/reports/1", "/moderate/posts",
 		"/moderate/comments", "/moderate" + at, "/moderate" + comment, "/moderate" + at + "/versions/0",
 		"/moderate/users", moderated, moderated + "/likes", moderated + "/images", fmt.Sprintf("/moderate/drops/%d",
-		drop.ID), "/moderate/rings", "/moderate/redactions", "/moderate/log", "/moderate/security", "/operate",
+			drop.ID), "/moderate/rings", "/moderate/redactions", "/moderate/log", "/moderate/security", "/operate",
 		"/operate/like", "/operate/dead-letters", "/operate/reconcile", "/operate/webhooks", "/operate/webhooks/1",
 		fmt.Sprintf("/operate/like?post=%d", post.ID), at,
 	}

@@ -178,7 +178,7 @@ func (v *visit) search() error {
 		complete = comments.Complete
 	}
 	p.Partial = complete != nil && !*complete
-	if p.Query != "" {
+	if p.Empty = "Write some words to look for."; p.Query != "" {
 		p.Empty = "Nothing was found."
 	}
 	v.render(http.StatusOK, "list", p)

@@ -176,6 +176,7 @@ var chinese = map[string]string{
 	"best match":                             "最相关",
 	"latest":                                 "最新",
 	"Nothing was found.":                     "没有找到相关内容。",
+	"Write some words to look for.":          "写几个要找的词。",
 	"There may be more: the search goes on.": "可能还有更多结果，可以继续搜索。",
 	"The search was not carried out: it %s.": "没有进行搜索：关键词 %s。",
 
