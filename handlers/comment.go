@@ -423,7 +423,7 @@ func (s *Server) createComment(c *fiber.Ctx) error {
 	var text models.CommentText
 	var parentID *int64
 	var draft postedDraft
-	err = decode(c, fields{"content": &text.Content, "parent_id": &parentID, "draft": (*string)(&draft)})
+	err = decode(c, fields{"content": &text.Content, "parent_id": &parentID, "draft": &draft.key})
 	if err != nil {
 		return err
 	}
@@ -437,7 +437,7 @@ func (s *Server) createReply(c *fiber.Ctx) error {
 	}
 	var text models.CommentText
 	var draft postedDraft
-	if err := decode(c, fields{"content": &text.Content, "draft": (*string)(&draft)}); err != nil {
+	if err := decode(c, fields{"content": &text.Content, "draft": &draft.key}); err != nil {
 		return err
 	}
 	parent, err := s.content.CommentByID(c.UserContext(), viewerID(c), parentID)

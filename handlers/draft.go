@@ -46,12 +46,12 @@ func draftKey(c *fiber.Ctx) (string, error) {
 	return "", models.Errorf(models.CodeNotFound, "There is no such draft.")
 }
 
-// postedDraft is the key of the draft of a text that is posted; "" for none.
-type postedDraft string
+// postedDraft is the key of the draft of a text that is posted; nil for none.
+type postedDraft struct{ key *string }
 
 // validate returns CodeInvalid if no draft can have the key.
-func (key postedDraft) validate() error {
-	if key == "" || models.ValidDraftKey(string(key)) {
+func (d postedDraft) validate() error {
+	if d.key == nil || models.ValidDraftKey(*d.key) {
 		return nil
 	}
 	return models.Invalid("draft", models.BadFormat(models.FormatDraft, "must be the key of a draft"))
@@ -59,11 +59,11 @@ func (key postedDraft) validate() error {
 
 // dropDraft deletes the draft of a text that was posted. If that fails, the draft stays, as if its client had not named
 // it.
-func (s *Server) dropDraft(c *fiber.Ctx, key postedDraft) {
-	if key == "" {
+func (s *Server) dropDraft(c *fiber.Ctx, d postedDraft) {
+	if d.key == nil {
 		return
 	}
-	if err := s.reader.DeleteDraft(db.Aside(c.UserContext()), viewerID(c), string(key)); err != nil {
+	if err := s.reader.DeleteDraft(db.Aside(c.UserContext()), viewerID(c), *d.key); err != nil {
 		s.log.Warn("the draft of a posted text not deleted", "request_id", requestID(c), "error", err)
 	}
 }

@@ -188,6 +188,7 @@ func TestDrafts_goWithTheTextThatIsPosted(t *testing.T) {
 		}
 		comments := fmt.Sprintf("/v1/posts/%d/comments", p.ID)
 		a.refusedField(t, 422, "invalid", "draft", bob, "POST", comments, obj{"content": "Yes.", "draft": "a b"})
+		a.refusedField(t, 422, "invalid", "draft", bob, "POST", comments, obj{"content": "Yes.", "draft": ""})
 		c := read[created](t, a.must(t, 201, bob, "POST", comments, obj{"content": "Yes.", "draft": "comment"}))
 		assert.EqualValues(t, 1, *c.Comments)
 		body := obj{"content": "And yes.", "draft": "reply"}

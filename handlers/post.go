@@ -323,7 +323,7 @@ func (s *Server) createPost(c *fiber.Ctx) error {
 	var draft postedDraft
 	err := decode(c, fields{
 		"title": lineOf{&text.Title}, "content": &text.Content, "tags": (*[]string)(&text.Tags),
-		"draft": (*string)(&draft),
+		"draft": &draft.key,
 	})
 	if err != nil {
 		return err
