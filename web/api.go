@@ -94,8 +94,11 @@ type client struct {
 
 // do sends a request. The context ends it, as does apiTimeout. An answer from 400 on is a *problem.
 func (c *client) do(ctx context.Context, r call) (*answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
+	if r.stream == nil { // a browser may take its time to send a picture
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, apiTimeout)
+		defer cancel()
+	}
 	body := r.stream
 	if r.body != nil {
 		encoded, err := json.Marshal(r.body)

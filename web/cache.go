@@ -79,7 +79,7 @@ func (s *Server) shared(h func(*visit) error) http.HandlerFunc {
 		return v.redirect(v.r.URL.RequestURI())
 	})
 	return func(w http.ResponseWriter, r *http.Request) {
-		if s.token(r) != "" || r.Method != http.MethodGet {
+		if s.token(r) != "" || r.Method != http.MethodGet || scripted(r) {
 			own(w, r)
 			return
 		}

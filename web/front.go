@@ -28,6 +28,8 @@ type listPage struct {
 	Tags    []tag
 	Empty   string
 	Liked   []liked
+
+	LikedType string // post or comment, on the page of one's likes
 }
 
 // next returns the path of the next page of a list.
@@ -214,7 +216,13 @@ func (v *visit) likes() error {
 	p := &listPage{Heading: "Your likes", Empty: "You have not liked anything yet."}
 	p.Title = p.Heading
 	var page list[liked]
-	if err := v.load(v.fetch(query("/v1/me/likes", "limit", perPage, "cursor", v.cursor()), &page)); err != nil {
+	kind := "post"
+	if v.r.URL.Query().Get("type") == "comment" {
+		kind = "comment"
+	}
+	p.LikedType = kind
+	path := query("/v1/me/likes", "type", kind, "limit", perPage, "cursor", v.cursor())
+	if err := v.load(v.fetch(path, &page)); err != nil {
 		return err
 	}
 	p.Liked, p.Next = page.Items, v.next(page.NextCursor)

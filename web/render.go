@@ -42,7 +42,11 @@ func (v *visit) render(status int, name string, data pageData) {
 	p := data.common()
 	p.Me, p.Lang, p.Dir, p.Theme = v.me, v.lang.name, v.lang.dir, v.theme(v.r)
 	p.Site, p.Path, p.RequestID, p.now = v.siteName(), v.r.URL.Path, v.id, time.Now()
-	if p.Here == "" {
+	switch {
+	case p.Here != "":
+	case v.r.Method == http.MethodPost: // nobody can come back to the answer to a form
+		p.Here = v.back("/")
+	default:
 		p.Here = v.r.URL.RequestURI()
 	}
 	var out bytes.Buffer
@@ -79,7 +83,9 @@ func (v *visit) fragment(status int, page, part string, data pageData) {
 }
 
 // scripted reports whether a script of ours sent the request, which wants a part of a page.
-func (v *visit) scripted() bool { return v.r.Header.Get("X-Requested-With") == "fetch" }
+func (v *visit) scripted() bool { return scripted(v.r) }
+
+func scripted(r *http.Request) bool { return r.Header.Get("X-Requested-With") == "fetch" }
 
 // theme returns the colours that the visitor has chosen; "" for those of the system.
 func (s *Server) theme(r *http.Request) string {
@@ -133,6 +139,7 @@ func (s *Server) functions(l *language) template.FuncMap {
 		"key":     newKey,
 		"join":    strings.Join,
 		"escape":  url.QueryEscape,
+		"tagPath": func(tag string) string { return "/tags/" + url.PathEscape(tag) },
 		"str":     deref[string],
 		"num":     deref[int64],
 		"initial": func(s string) string { return string([]rune(s + " ")[:1]) },

@@ -301,11 +301,7 @@ func (v *visit) list(mode string) error {
 	p.Mode, p.Sort, p.Next = mode, "old", v.next(page.NextCursor)
 	v.show(p)
 	if mode == "new" || page.NextCursor == nil {
-		last := p.Last
-		if page.NextCursor == nil {
-			last = 0 // the latest
-		}
-		v.haveRead(p.Post, last)
+		v.haveRead(p.Post, p.Last)
 	}
 	return nil
 }

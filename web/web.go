@@ -200,7 +200,11 @@ func (v *visit) fail(err error) {
 	if p.RetryAfter > 0 {
 		v.w.Header().Set("Retry-After", fmt.Sprint(p.RetryAfter))
 	}
+	if p.Status < http.StatusInternalServerError {
+		_ = v.load() // without it, the page has no menu of the account
+	}
 	page := &errorPage{Problem: p}
+	page.Title = "That did not work"
 	if v.r.Method != http.MethodGet { // a form is sent again from its page
 		page.Here = v.back("/")
 	}

@@ -62,7 +62,11 @@ func (v *visit) newPost() error {
 
 // splitTags returns the tags in a line.
 func splitTags(line string) []string {
-	return strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(", \t，、#", r) })
+	tags := strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(", \t，、", r) })
+	for i, tag := range tags {
+		tags[i] = strings.TrimPrefix(tag, "#") // c# is a tag
+	}
+	return tags
 }
 
 func (v *visit) createPost() error {

@@ -89,7 +89,7 @@ function compose(form) {
     const body = { content: text };
     if (form.elements.title) {
       body.title = form.elements.title.value;
-      body.tags = form.elements.tags.value.split(/[\s,#，、]+/).filter(Boolean);
+      body.tags = form.elements.tags.value.split(/[\s,，、]+/).map((t) => t.replace(/^#/, '')).filter(Boolean);
     } else {
       body.post_id = Number(form.action.match(/posts\/(\d+)/)[1]);
       if (form.elements.parent_id) body.parent_id = Number(form.elements.parent_id.value);
@@ -414,6 +414,7 @@ const help = $('[data-shortcuts]');
 help.hidden = false;
 help.addEventListener('click', () => $('#keys').showModal());
 let at = -1;
+const opens = 'h2 a, .who > a'; // what an item is opened with
 document.addEventListener('keydown', (e) => {
   if (e.key === 'Escape') for (const open of $$('.menu[open]')) open.open = false;
   if (off.checked || e.ctrlKey || e.metaKey || e.altKey || e.target.closest('input, textarea, select, dialog')) return;
@@ -422,10 +423,14 @@ document.addEventListener('keydown', (e) => {
   if (e.key === 'j' || e.key === 'k') {
     at = Math.max(0, Math.min(items.length - 1, at + (e.key === 'j' ? 1 : -1)));
     items[at]?.scrollIntoView({ block: 'nearest' });
-    $('a', items[at] ?? document)?.focus({ preventScroll: true });
-  } else if (e.key === 'o') $('a', item ?? document)?.click();
+    $(opens, items[at] ?? document)?.focus({ preventScroll: true });
+  } else if (e.key === 'o') $(opens, item ?? document)?.click();
   else if (e.key === 'l') $('.like button', item ?? $('.post') ?? document)?.click();
-  else if (e.key === 'r') ($('[data-reply]', item ?? null) ?? $('.composer textarea'))?.[item ? 'click' : 'focus']();
+  else if (e.key === 'r') {
+    const link = item && $('[data-reply]', item);
+    if (link) link.click();
+    else $('.composer textarea')?.focus();
+  }
   else if (e.key === '/') $('.find input').focus();
   else if (e.key === '?') $('#keys').showModal();
   else return;
