@@ -219,7 +219,8 @@ type errorPage struct {
 
 // redirect leads to a path of this site after a change, so that reloading the page does not repeat it.
 func (v *visit) redirect(path string) error {
-	http.Redirect(v.w, v.r, path, http.StatusSeeOther) //nolint:gosec // a path of ours, or checked by localPath
+	v.w.Header().Set("Location", path)
+	v.w.WriteHeader(http.StatusSeeOther)
 	return nil
 }
 
