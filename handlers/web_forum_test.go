@@ -503,3 +503,86 @@ func TestWeb_longThreads(t *testing.T) {
 	shown := strings.Count(d.body, `data-comment="`)
 	assert.Equal(t, 400, shown)
 }
+
+// A draft is deleted with the text that came from it, and with no other.
+func TestWeb_sendsOnlyTheDraftThatIsShown(t *testing.T) {
+	t.Parallel()
+	s := newForum(t)
+	ada := s.account(t)
+	id := s.publish(t, ada, "A post")
+	at, draft := fmt.Sprintf("/posts/%d", id), fmt.Sprintf("/v1/me/drafts/comment-%d", id)
+	v := s.as(t, ada)
+	form := v.see(at).form(at + "/comments") // before the draft
+	s.must(t, 201, ada, "PUT", draft, obj{"post_id": id, "content": "A long draft."})
+	form.Set("content", "Thanks.")
+	require.Equal(t, http.StatusOK, v.post(at+"/comments", form).status)
+	s.must(t, 200, ada, "GET", draft, nil)
+	for _, page := range []string{at, at + "/all", at + "/whole", at + "/new"} {
+		assert.Equal(t, "A long draft.", v.see(page).form(at+"/comments").Get("content"), page)
+	}
+	v.see(at + "/all").done(at + "/comments")
+	s.refused(t, 404, "not_found", ada, "GET", draft, nil)
+}
+
+// Tags such as c# keep their sign, in forms and in links.
+func TestWeb_keepsTags(t *testing.T) {
+	t.Parallel()
+	s := newForum(t)
+	ada := s.account(t)
+	v := s.as(t, ada)
+	d := v.see("/posts/new").done("", "title", "Sharp", "content", "Text.", "tags", "c# #go, f#")
+	at := d.url.Path
+	v.see(at+"/edit").done("", "title", "Sharper")
+	assert.Equal(t, "c# go f#", v.see(at+"/edit").form("").Get("tags"))
+	for _, a := range v.see(at).elements("a") {
+		if class, _ := attribute(a, "class"); class == "tag" && a.FirstChild.Data == "c#" {
+			href, _ := attribute(a, "href")
+			v.see(href).has("Sharper")
+			return
+		}
+	}
+	t.Error("the post does not link to its tag")
+}
+
+// What a script gets is no copy for others, and the other way round.
+func TestWeb_fragmentsAreNoPages(t *testing.T) {
+	t.Parallel()
+	s := newForum(t)
+	ada := s.account(t)
+	parent := s.say(t, ada, s.publish(t, ada, "A post"), nil, "A comment.")
+	v := s.guest(t)
+	path := fmt.Sprintf("/comments/%d/replies", parent)
+	for range 2 {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.base+path, nil)
+		require.NoError(t, err)
+		req.Header.Set("X-Requested-With", "fetch")
+		assert.NotContains(t, v.open(req).body, "<html")
+		assert.Contains(t, v.see(path).body, "<html")
+	}
+}
+
+// The page with what is new marks it as read.
+func TestWeb_newsAreReadOnce(t *testing.T) {
+	t.Parallel()
+	s := newForum(t)
+	ada, bob := s.account(t), s.account(t)
+	id := s.publish(t, ada, "A post")
+	s.say(t, bob, id, nil, "An old one.")
+	v := s.as(t, ada)
+	at := fmt.Sprintf("/posts/%d", id)
+	v.see(at)
+	s.say(t, bob, id, nil, "A new one.")
+	v.see(at + "/new").has("A new one.").hasNot("An old one.")
+	v.see(at + "/new").has("You have read everything.")
+}
+
+// A link of somebody else cannot offer to undo what nobody has done.
+func TestWeb_notesAreSigned(t *testing.T) {
+	t.Parallel()
+	s := newForum(t)
+	mallory := s.account(t)
+	grace := s.as(t, s.promoted(t, s.account(t), models.RoleAdmin))
+	user := fmt.Sprintf("/moderate/users/%d", mallory.ID)
+	grace.see(user + fmt.Sprintf("?did=user.role&of=%d&was=admin", mallory.ID)).hasNot("Undo")
+	grace.see(user).done(user+"/ban", "reason", "Spam.", "for", "day").has("Undo")
+}

@@ -87,6 +87,10 @@ func (s *Server) shared(h func(*visit) error) http.HandlerFunc {
 		c, ok := s.pages.copies.GetIfPresent(key)
 		if !ok || time.Since(time.Unix(0, c.checked.Load())) > freshFor {
 			made, err, _ := s.pages.flights.Do(key, func() (any, error) { return s.renew(key, c, r, h) })
+			if err != nil && problemOf(err).Status == http.StatusTooManyRequests {
+				own(w, r) // the limit is that of the visitor who asked for all
+				return
+			}
 			if err != nil {
 				s.visit(w, r).fail(err)
 				return
@@ -128,8 +132,7 @@ func (s *Server) renew(key string, old *pageCopy, r *http.Request, h func(*visit
 	v := s.visit(w, r)
 	v.reads = &reads{}
 	began := time.Now()
-	if err := h(v); err != nil {
-		s.pages.copies.Invalidate(key)
+	if err := h(v); err != nil { // the copy is checked again by the next visitor
 		return nil, err
 	}
 	if w.status != http.StatusOK || v.reads.no || len(v.reads.list) == 0 {

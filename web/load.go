@@ -91,6 +91,19 @@ func (v *visit) optional(f func() error) func() error {
 	}
 }
 
+// fetchDraft returns a fetch of a draft. Without one, d keeps its zero value. If the draft cannot be read, unread is set:
+// then the form must not replace it.
+func (v *visit) fetchDraft(key string, d *draft, unread *bool) func() error {
+	return func() error {
+		err := v.fetch(at("me", "drafts", key), d)()
+		if err == nil || expired(err) {
+			return err
+		}
+		*unread = problemOf(err).Status != http.StatusNotFound
+		return nil
+	}
+}
+
 // send carries out a change. The further headers are pairs of name and value; those without a value are left out.
 func (v *visit) send(method, path string, in, out any, header ...string) error {
 	h := v.apiHeader(v.r, v.id)

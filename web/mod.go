@@ -1,6 +1,9 @@
 package web
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"maps"
 	"net/http"
@@ -77,7 +80,7 @@ func (v *visit) loadDesk(fetches ...func() error) error {
 // showDesk answers with a page of the desk.
 func (v *visit) showDesk(name, tab string, p deskData) error {
 	d := p.desk()
-	d.Tab, d.Here, d.Note = tab, withoutNote(v.r.URL), noteOf(v.r.URL.Query())
+	d.Tab, d.Here, d.Note = tab, withoutNote(v.r.URL), v.ownNote()
 	if d.Title == "" {
 		d.Title = "Moderate"
 	}
@@ -85,7 +88,7 @@ func (v *visit) showDesk(name, tab string, p deskData) error {
 	return nil
 }
 
-// note describes an act that was carried out. It comes from the query, which anybody can write: it only builds a form.
+// note describes an act that was carried out. It comes from the query, signed by the session.
 type note struct {
 	Text string
 	N    *int64 // the number in the text
@@ -101,7 +104,34 @@ type undo struct {
 }
 
 // noteFields are the parameters of a note in a query.
-var noteFields = []string{"did", "of", "n", "t", "was"}
+var noteFields = []string{"did", "of", "n", "t", "was", "sum"}
+
+// noteSum returns the signature of a note by the session, without which a link of somebody else could offer to undo what
+// nobody has done.
+func (v *visit) noteSum(fields url.Values) string {
+	mac := hmac.New(sha256.New, []byte(v.token))
+	for _, name := range noteFields {
+		if name != "sum" {
+			fmt.Fprintf(mac, "%s %q\n", name, fields[name])
+		}
+	}
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:15])
+}
+
+// redirectWith leads to a path with a note.
+func (v *visit) redirectWith(path string, fields url.Values) error {
+	fields.Set("sum", v.noteSum(fields))
+	return v.redirect(withNote(path, fields))
+}
+
+// ownNote returns the note in the query of the request, if this session has written it.
+func (v *visit) ownNote() *note {
+	q := v.r.URL.Query()
+	if !hmac.Equal([]byte(q.Get("sum")), []byte(v.noteSum(q))) {
+		return nil
+	}
+	return noteOf(q)
+}
 
 // withoutNote returns the path of a page with its query, without the note.
 func withoutNote(u *url.URL) string {
@@ -308,7 +338,7 @@ func (v *visit) act(name string) error {
 	if path == "" {
 		path = v.back("/moderate")
 	}
-	return v.redirect(withNote(path, fields))
+	return v.redirectWith(path, fields)
 }
 
 // plainAct returns the sending of an act that has nothing but a reason.

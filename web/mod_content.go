@@ -294,5 +294,5 @@ func (v *visit) redact(kind string) error {
 	if err := v.sendReason(path, nil); err != nil {
 		return v.actAgain(manyActs["version.redact"], v.r.PostForm, err)
 	}
-	return v.redirect(withNote(v.back("/moderate"), url.Values{"did": {"version.redact"}}))
+	return v.redirectWith(v.back("/moderate"), url.Values{"did": {"version.redact"}})
 }

@@ -267,7 +267,7 @@ func (v *visit) resolve() error {
 	}
 	fields.Set("n", strconv.Itoa(len(ids)-len(failed)))
 	if len(failed) == 0 {
-		return v.redirect(withNote(v.back("/moderate"), fields))
+		return v.redirectWith(v.back("/moderate"), fields)
 	}
 	if len(failed) == len(ids) {
 		fields = nil
@@ -346,5 +346,5 @@ func (v *visit) restoreAll() error {
 		return v.actAgain(manyActs["cases.restored"], form, failedProblem(failed, len(targets)))
 	}
 	fields := url.Values{"did": {"cases.restored"}, "n": {strconv.Itoa(len(targets))}}
-	return v.redirect(withNote(v.back("/moderate"), fields))
+	return v.redirectWith(v.back("/moderate"), fields)
 }

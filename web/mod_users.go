@@ -344,7 +344,7 @@ func (v *visit) modDeleteImage() error {
 	if err := v.send(http.MethodDelete, at("images", v.r.PathValue("name")), nil, nil); err != nil {
 		return v.actAgain(manyActs["image.delete"], v.r.PostForm, err)
 	}
-	return v.redirect(withNote(v.back("/moderate/users"), url.Values{"did": {"image.delete"}}))
+	return v.redirectWith(v.back("/moderate/users"), url.Values{"did": {"image.delete"}})
 }
 
 type modDropPage struct {

@@ -3,6 +3,7 @@ package web
 import (
 	"net/http"
 	"strconv"
+	"time"
 )
 
 // routes returns the paths of the site. A path with {id} takes numbers alone, and {name} anything.
@@ -122,8 +123,14 @@ func (s *Server) apiRoutes(mux *http.ServeMux) {
 		"GET /v1/admin/log.csv", "GET /v1/admin/operations/{id}", "GET /v1/admin/like-voids/{id}",
 		"GET /v1/feeds/new", "GET /v1/feeds/tags/{tag}", "GET /v1/feeds/users/{id}", "GET /v1/feeds/posts/{id}",
 	} {
-		mux.Handle(pattern, s.proxy)
+		mux.HandleFunc(pattern, s.pass)
 	}
+}
+
+// pass hands a request on to the API. Its answer may take as long as the browser stays.
+func (s *Server) pass(w http.ResponseWriter, r *http.Request) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // a recorder has none
+	s.proxy.ServeHTTP(w, r)
 }
 
 var errNotFound = &problem{Status: http.StatusNotFound, Code: "not_found", Detail: "There is nothing here."}

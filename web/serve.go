@@ -10,10 +10,11 @@ import (
 	"time"
 )
 
-// Bounds on a connection. A stream has no limit on its answer, so slow readers of pages are not disconnected either.
+// Bounds on a connection. Only answers that the proxy passes on may take longer: streams, pictures and archives.
 const (
 	headerTimeout = 5 * time.Second
 	bodyTimeout   = 2 * time.Minute // of an image on a slow line
+	writeTimeout  = 3 * time.Minute // from the end of the header of a request
 	idleTimeout   = 2 * time.Minute
 	maxHeader     = 16 << 10
 	stopTimeout   = 9 * time.Second
@@ -38,7 +39,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener, drain time.Du
 			}
 			s.ServeHTTP(w, r)
 		}),
-		ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		BaseContext: func(net.Listener) context.Context { return requests },
 	}
 	failed := make(chan error, 1)

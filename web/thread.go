@@ -81,13 +81,9 @@ func (v *visit) thread() error {
 	if sort != "new" && sort != "top" {
 		sort = "old"
 	}
-	include := "post,drops"
-	if v.token != "" {
-		include += ",draft"
-	}
 	var t thread
 	err = v.load(v.fetch(query(at("posts", id, "thread"), "sort", sort, "depth", strconv.Itoa(threadDepth), "limit",
-		strconv.Itoa(threadLimit), "cursor", v.cursor(), "include", include), &t))
+		strconv.Itoa(threadLimit), "cursor", v.cursor(), "include", v.included("post,drops")), &t))
 	if err != nil {
 		return err
 	}
@@ -117,7 +113,7 @@ func (v *visit) whole() error {
 	var page list[comment]
 	flat := query(at("posts", id, "comments"), "flat", "true", "sort", "old", "limit", "100")
 	err = v.load(
-		v.fetch(query(at("posts", id, "thread"), "limit", "1", "depth", "1", "include", "post,drops"), &t),
+		v.fetch(query(at("posts", id, "thread"), "limit", "1", "depth", "1", "include", v.included("post,drops")), &t),
 		v.fetch(flat, &page),
 	)
 	for err == nil {
@@ -170,6 +166,15 @@ func tree(all []comment) []comment {
 }
 
 func listOf(comments []comment) list[comment] { return list[comment]{Items: comments} }
+
+// included returns what a thread includes: for who may write, also the draft, which a composer must show. Otherwise
+// sending the form would delete a text that nobody has seen.
+func (v *visit) included(parts string) string {
+	if v.token != "" {
+		parts += ",draft"
+	}
+	return parts
+}
 
 func newThreadPage(t *thread) *threadPage {
 	p := &threadPage{Post: t.Post, Drops: t.Drops, Draft: t.Draft, Comments: t.Items, Seen: -1}
@@ -289,7 +294,7 @@ func (v *visit) list(mode string) error {
 	var whole thread
 	var page list[comment]
 	err = v.load(
-		v.fetch(query(at("posts", id, "thread"), "limit", "1", "depth", "1", "include", "post"), &whole),
+		v.fetch(query(at("posts", id, "thread"), "limit", "1", "depth", "1", "include", v.included("post")), &whole),
 		v.fetch(query(at("posts", id, "comments"), "flat", "true", "sort", "old", "unread", unread, "limit", "100",
 			"cursor", v.cursor()), &page),
 	)

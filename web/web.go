@@ -42,7 +42,7 @@ type Server struct {
 }
 
 // maxForm is the most bytes of a form: a text of 60,000 bytes, each of them escaped, and that of a version beside it.
-const maxForm = 512 << 10
+const maxForm = 1 << 20
 
 // New returns a server. It connects to nothing.
 func New(config Config) (*Server, error) {
@@ -164,10 +164,26 @@ func (s *Server) page(h func(*visit) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 		v := s.visit(w, r)
-		if err := h(v); err != nil {
+		err := parse(r)
+		if err == nil {
+			err = h(v)
+		}
+		if err != nil {
 			v.fail(err)
 		}
 	}
+}
+
+// parse reads the form of a request, so that no handler goes on with half of one.
+func parse(r *http.Request) error {
+	if r.Method != http.MethodPost {
+		return nil
+	}
+	err := r.ParseForm()
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok || err == nil {
+		return err
+	}
+	return errBadForm
 }
 
 // private is page for what only those who have signed in can use.

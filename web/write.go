@@ -48,15 +48,27 @@ func (v *visit) newPost() error {
 	p := &postForm{Heading: "Write a post", Key: newKey(), Draft: newPostDraft, Version: -1}
 	p.Title = p.Heading
 	var d draft
-	err := v.load(v.optional(v.fetch(at("me", "drafts", newPostDraft), &d)))
-	if err != nil {
+	var unread bool
+	if err := v.load(v.fetchDraft(newPostDraft, &d, &unread)); err != nil {
 		return err
+	}
+	if unread {
+		p.Draft = ""
 	}
 	if d.Key != "" {
 		p.Subject, p.Text, p.Tags, p.Saved = d.Title, d.Content, strings.Join(d.Tags, " "), &d
 		p.Version = d.Version
 	}
 	v.render(http.StatusOK, "post_form", p)
+	return nil
+}
+
+// sentDraft returns the key of the draft that a form was filled from or has saved, and which its text replaces; nil for
+// none.
+func sentDraft(f url.Values) any {
+	if key := f.Get("draft"); key != "" {
+		return key
+	}
 	return nil
 }
 
@@ -84,7 +96,7 @@ func (v *visit) createPost() error {
 	}
 	var made post
 	err := v.send(http.MethodPost, "/v1/posts", map[string]any{
-		"title": p.Subject, "content": p.Text, "tags": splitTags(p.Tags), "draft": newPostDraft,
+		"title": p.Subject, "content": p.Text, "tags": splitTags(p.Tags), "draft": sentDraft(f),
 	}, &made, "Idempotency-Key", p.Key)
 	if err == nil {
 		return v.redirect(fmt.Sprintf("/posts/%d", made.ID))
@@ -173,11 +185,11 @@ func (v *visit) createComment() error {
 	f := v.r.PostForm
 	parent, _ := strconv.ParseInt(f.Get("parent_id"), 10, 64)
 	form := newCommentForm(id, parent)
-	form.Text, form.Key = newlines(f.Get("content")), f.Get("key")
+	form.Text, form.Key, form.Saved = newlines(f.Get("content")), f.Get("key"), f.Get("draft") != ""
 	if f.Get("do") == "preview" {
 		return v.previewComment(&form)
 	}
-	body := map[string]any{"content": form.Text, "draft": form.Draft}
+	body := map[string]any{"content": form.Text, "draft": sentDraft(f)}
 	if parent != 0 {
 		body["parent_id"] = parent
 	}
@@ -185,6 +197,7 @@ func (v *visit) createComment() error {
 	err = v.send(http.MethodPost, at("posts", id, "comments"), body, &made, "Idempotency-Key", form.Key)
 	switch {
 	case err != nil && v.scripted():
+		v.w.Header().Set("X-Next-Key", keyAfter(form.Key, problemOf(err)))
 		return v.plainProblem(err)
 	case err != nil && expired(err):
 		return err
@@ -248,13 +261,16 @@ func (v *visit) replyForm() error {
 	}
 	var c comment
 	var d draft
-	err = v.load(v.fetch(at("comments", id), &c), v.optional(v.fetch(at("me", "drafts", draftKey(0, id)), &d)))
-	if err != nil {
+	var unread bool
+	if err = v.load(v.fetch(at("comments", id), &c), v.fetchDraft(draftKey(0, id), &d, &unread)); err != nil {
 		return err
 	}
 	p := &commentPageForm{Form: newCommentForm(c.PostID, id), Parent: &c}
-	if d.Key != "" {
+	switch {
+	case d.Key != "":
 		p.Form.fill(&d)
+	case unread:
+		p.Form.Draft = ""
 	}
 	if v.r.URL.Query().Get("quote") != "" && p.Form.Text == "" {
 		p.Form.Text = quote(c.Content)

@@ -53,7 +53,7 @@ for (const hint of $$('[data-hint]')) hint.hidden = off();
 // A note is about what was just done: reloading the page, or coming back to it, does not show it again.
 if ($('[data-did]')) {
   const here = new URL(location);
-  for (const name of ['did', 'of', 'n', 't', 'was']) here.searchParams.delete(name);
+  for (const name of ['did', 'of', 'n', 't', 'was', 'sum']) here.searchParams.delete(name);
   history.replaceState(history.state, '', here);
 }
 

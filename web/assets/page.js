@@ -100,6 +100,13 @@ function compose(form) {
     if (response.ok) {
       form.dataset.version = (await response.json()).version;
       saved = text;
+      if (!form.elements.draft) { // the text that is sent replaces it
+        const key = document.createElement('input');
+        key.type = 'hidden';
+        key.name = 'draft';
+        key.value = draft;
+        form.append(key);
+      }
       note.textContent = '✓';
     } else {
       note.textContent = (await problem(response)).detail;
@@ -136,6 +143,7 @@ function compose(form) {
     e.preventDefault();
     if (form.dataset.busy) return;
     form.dataset.busy = 1;
+    area.readOnly = true;
     clearTimeout(timer);
     const slow = setTimeout(() => form.classList.add('busy'), 300);
     try {
@@ -144,6 +152,8 @@ function compose(form) {
       const response = await fetch(preview ? '/preview' : form.action, {
         method: 'POST', body: data, headers: { 'X-Requested-With': 'fetch' },
       });
+      const key = response.headers.get('X-Next-Key');
+      if (key) form.elements.key.value = key;
       if (!response.ok) throw new Error((await problem(response)).detail);
       const text = await response.text();
       $('.problem', form)?.remove();
@@ -158,6 +168,7 @@ function compose(form) {
       fail(form, error.message);
     } finally {
       clearTimeout(slow);
+      area.readOnly = false;
       form.classList.remove('busy');
       delete form.dataset.busy;
     }
@@ -209,6 +220,7 @@ function posted(form, text, comments) {
     $('textarea', form).value = '';
     form.elements.key.value = crypto.randomUUID();
     form.dataset.version = -1;
+    form.elements.draft?.remove();
     $('[data-saved]', form).textContent = '';
     $('[data-preview]', form).hidden = true;
   }
@@ -235,7 +247,7 @@ async function reply(link) {
 }
 
 async function more(link) {
-  const response = await fetch(link.href, { headers: { 'X-Requested-With': 'fetch' } });
+  const response = await fetch(link.href, { headers: { 'X-Requested-With': 'fetch' } }).catch(() => ({}));
   if (!response.ok) { location = link.href; return; }
   const place = link.parentElement;
   const box = document.createElement('div');
@@ -290,7 +302,9 @@ function show(event, data) {
     seen ??= last ? data.comment_ids.filter((c) => c <= Number(last)) : data.comment_ids;
     announce(data.comment_ids.filter((c) => !seen.includes(c) && !document.getElementById(`comment-${c}`)), 'fresh');
   }
-  if (event === 'posts' && $('.rows')) {
+  const follows = new URLSearchParams(document.body.dataset.live);
+  const ours = data.tag ? follows.get('tags')?.toLowerCase() === data.tag : follows.has('new_posts');
+  if (event === 'posts' && ours) {
     seen ??= data.post_ids;
     announce(data.post_ids.filter((p) => !seen.includes(p)), 'posts');
   }
@@ -333,6 +347,7 @@ function follow(tab, want) {
 let leads = false;
 let followed = '';
 let stream; // its id, with which its targets can be changed
+let failures = 0;
 async function connect() {
   if (!leads) return;
   const sets = {};
@@ -352,7 +367,7 @@ async function connect() {
     params.set(name, ids.join(','));
     body[name] = name === 'new_posts' ? true : ids.map((one) => (name === 'tags' ? one : Number(one)));
   }
-  if (me && wanted.size) {
+  if (me && wanted.size && failures < 3) { // the session may have ended
     params.set('notifications', 'true');
     body.notifications = true;
   }
@@ -368,10 +383,25 @@ async function connect() {
   source?.close();
   stream = null;
   source = next ? new EventSource(`/v1/stream?${next}`) : null;
+  source?.addEventListener('error', ({ target }) => {
+    if (target.readyState !== EventSource.CLOSED || target !== source) return; // the browser tries again by itself
+    source = null;
+    stream = null;
+    followed = '';
+    failures += 1;
+    setTimeout(connect, Math.min(60, 2 ** failures) * 1000);
+  });
   for (const event of ['stream', 'counts', 'notifications', 'thread', 'posts']) {
     source?.addEventListener(event, (e) => {
       const data = JSON.parse(e.data);
-      if (event === 'stream') stream = data.id;
+      if (event === 'stream') {
+        if (stream) { // the browser has connected again, with the targets of the first time
+          followed = '';
+          follow(id, mine());
+        }
+        stream = data.id;
+        failures = 0;
+      }
       show(event, data);
       tell({ event, data });
     });
@@ -450,7 +480,7 @@ channel?.addEventListener('message', ({ data }) => {
 });
 document.addEventListener('visibilitychange', live);
 addEventListener('pagehide', () => { tell({ id, want: '' }); source?.close(); });
-addEventListener('pageshow', (e) => { if (e.persisted) { followed = ''; live(); } });
+addEventListener('pageshow', (e) => { if (e.persisted) { followed = ''; stream = null; live(); } });
 if (navigator.locks && channel) navigator.locks.request('likewise-stream', () => { lead(); return new Promise(() => {}); });
 else lead();
 live();
