@@ -544,7 +544,7 @@ func TestWeb_keepsTags(t *testing.T) {
 	t.Error("the post does not link to its tag")
 }
 
-// What a script gets is no copy for others, and the other way round.
+// What a script gets is not a copy for others, and the other way round.
 func TestWeb_fragmentsAreNoPages(t *testing.T) {
 	t.Parallel()
 	s := newForum(t)
