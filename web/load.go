@@ -91,8 +91,8 @@ func (v *visit) optional(f func() error) func() error {
 	}
 }
 
-// fetchDraft returns a fetch of a draft. Without one, d keeps its zero value. If the draft cannot be read, unread is set:
-// then the form must not replace it.
+// fetchDraft returns a fetch of a draft. Without one, d keeps its zero value. If the draft cannot be read, unread is
+// set: then the form must not replace it.
 func (v *visit) fetchDraft(key string, d *draft, unread *bool) func() error {
 	return func() error {
 		err := v.fetch(at("me", "drafts", key), d)()

@@ -106,7 +106,7 @@ type undo struct {
 // noteFields are the parameters of a note in a query.
 var noteFields = []string{"did", "of", "n", "t", "was", "sum"}
 
-// noteSum returns the signature of a note by the session, without which a link of somebody else could offer to undo what
+// noteSum returns the signature of a note by the session. Without it, a link of somebody else could offer to undo what
 // nobody has done.
 func (v *visit) noteSum(fields url.Values) string {
 	mac := hmac.New(sha256.New, []byte(v.token))
