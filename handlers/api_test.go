@@ -140,6 +140,9 @@ func serve(t *testing.T, store *db.DB, changes ...func(*handlers.Config)) *api {
 		Store: store, Likes: likes.New(store), IDs: counters.NewIDs(nil, store), Desk: workers.NewDesk(store, nil, nil),
 		Registry: prometheus.NewRegistry(),
 		Logger:   slog.New(slog.NewJSONHandler(log, nil)), PublicURL: "https://forum.example",
+		// On a busy machine under the race detector, 50 requests that queue for one row take longer than the 10 s of
+		// production.
+		Timeout: time.Minute,
 	}
 	for _, change := range changes {
 		change(&config)
@@ -153,7 +156,7 @@ func serve(t *testing.T, store *db.DB, changes ...func(*handlers.Config)) *api {
 	transport := &http.Transport{MaxIdleConnsPerHost: 100}
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), config.Timeout)
 		defer cancel()
 		if err := server.Shutdown(ctx); err != nil {
 			t.Errorf("shut down: %v", err)
@@ -169,7 +172,7 @@ func serve(t *testing.T, store *db.DB, changes ...func(*handlers.Config)) *api {
 		Server: server, store: store, url: "http://" + ln.Addr().String(), settle: func() {}, log: log,
 		admin: handlers.Admin(handlers.AdminConfig{Registry: config.Registry, Logger: config.Logger}),
 		client: &http.Client{
-			Transport: transport, Timeout: 20 * time.Second,
+			Transport: transport, Timeout: config.Timeout + 10*time.Second,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
