@@ -11,6 +11,10 @@ import (
 	"path"
 	"strings"
 	"time"
+
+	"github.com/tdewolff/minify/v2"
+	"github.com/tdewolff/minify/v2/css"
+	"github.com/tdewolff/minify/v2/js"
 )
 
 //go:embed assets/* templates/*
@@ -26,6 +30,9 @@ const assetPath = "/assets/"
 
 func newAssets() (*assets, error) {
 	a := &assets{map[string]string{}, map[string][]byte{}}
+	small := minify.New()
+	small.AddFunc(".css", css.Minify)
+	small.AddFunc(".js", js.Minify)
 	entries, err := fs.ReadDir(files, "assets")
 	if err != nil {
 		return nil, fmt.Errorf("list the assets: %w", err)
@@ -35,8 +42,13 @@ func newAssets() (*assets, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read an asset: %w", err)
 		}
-		sum := sha256.Sum256(body)
 		extension := path.Ext(e.Name())
+		if extension != ".svg" {
+			if body, err = small.Bytes(extension, body); err != nil {
+				return nil, fmt.Errorf("minify %s: %w", e.Name(), err)
+			}
+		}
+		sum := sha256.Sum256(body)
 		hashed := assetPath + strings.TrimSuffix(e.Name(), extension) + "-" +
 			base64.RawURLEncoding.EncodeToString(sum[:9]) + extension
 		a.names[e.Name()], a.bodies[hashed] = hashed, body
