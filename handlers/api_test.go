@@ -156,7 +156,7 @@ func serve(t *testing.T, store *db.DB, changes ...func(*handlers.Config)) *api {
 	transport := &http.Transport{MaxIdleConnsPerHost: 100}
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
-		ctx, cancel := context.WithTimeout(context.Background(), config.Timeout)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := server.Shutdown(ctx); err != nil {
 			t.Errorf("shut down: %v", err)
@@ -172,7 +172,7 @@ func serve(t *testing.T, store *db.DB, changes ...func(*handlers.Config)) *api {
 		Server: server, store: store, url: "http://" + ln.Addr().String(), settle: func() {}, log: log,
 		admin: handlers.Admin(handlers.AdminConfig{Registry: config.Registry, Logger: config.Logger}),
 		client: &http.Client{
-			Transport: transport, Timeout: config.Timeout + 10*time.Second,
+			Transport: transport, Timeout: 90 * time.Second,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}

@@ -160,7 +160,7 @@ func TestAlerts_nameMetricsThatExist(t *testing.T) {
 	rules, err := os.ReadFile("../../docs/alerts/likewise.rules.yml")
 	require.NoError(t, err)
 	var source strings.Builder
-	for _, folder := range []string{".", "../../workers", "../../handlers"} {
+	for _, folder := range []string{".", "../../workers", "../../handlers", "../../web"} {
 		files, err := filepath.Glob(folder + "/*.go")
 		require.NoError(t, err)
 		for _, file := range files {

@@ -39,11 +39,12 @@ func alone(
 // outages are the outages that the alerts are for. Faults that hit different parts share a site.
 var outages = []outage{
 	alone("nothing: every process is restarted once", shared, (*watched).restartAll, nil),
-	{"no api and no cron", shared, []fault{
-		{"no api runs", kills("api"), []string{"LikewiseNoAPI", "LikewiseTargetDown"}},
+	{"no api and no cron", withPages, []fault{
+		{"no api runs", kills("api"), []string{"LikewiseNoAPI", "LikewiseTargetDown", "LikewisePagesFail"}},
 		{"no cron runs", kills("cron"), []string{"LikewiseNoCron", "LikewiseTargetDown"}},
 	}, nil},
 	alone("no worker runs", shared, kills("worker"), []string{"LikewiseNoWorker", "LikewiseTargetDown"}),
+	alone("no web runs", withPages, kills("web"), []string{"LikewiseNoWeb", "LikewiseTargetDown"}),
 	{"one of several", withSecondProcesses, []fault{
 		{"one of two workers hangs", func(w *watched) {
 			w.extra[0].Signal(syscall.SIGSTOP)
@@ -153,6 +154,11 @@ func withSecondProcesses(t *testing.T) *watched {
 	dsn.Addr = w.apart.listener.Addr().String()
 	w.more = [][]string{{"worker"}, {"api", "--mysql-dsn=" + dsn.FormatDSN()}}
 	return w
+}
+
+func withPages(t *testing.T) *watched {
+	t.Helper()
+	return &watched{site: newSite(t), pages: true}
 }
 
 func withWebhook(t *testing.T) *watched {

@@ -81,10 +81,12 @@ type watched struct {
 	servers    *servers.All // nil if they are shared
 	apiArgs    []string
 	more       [][]string // other processes, such as a second worker
+	pages      bool       // whether it has pages, which somebody reads
 	roles      map[string]*process
 	extra      []*process
 	users      []account
 	url        string
+	webURL     string
 	post       contentJSON
 	drop       int64    // 0: nobody claims
 	apart      *relayed // between extra[0] and MySQL; nil if nothing is
@@ -99,6 +101,9 @@ func (w *watched) serve() {
 	w.roles = map[string]*process{}
 	w.roles["api"], w.url = w.api(w.apiArgs...)
 	w.roles["worker"] = w.start("worker")
+	if w.pages {
+		w.roles["web"], w.webURL = startWeb(w.t, w.url, "--admin-listen=127.0.0.1:0")
+	}
 	for _, args := range w.more {
 		w.extra = append(w.extra, w.start(args...))
 	}
@@ -132,10 +137,24 @@ func (w *watched) use(until <-chan struct{}) {
 		}
 		request(n, likeMethod(n/len(w.users)%2 == 0), w.post.path()+"/like", nil)
 		request(n, "GET", "/v1/posts", nil)
+		if w.pages {
+			running.Go(func() { w.read() })
+		}
 		if n%2 == 0 {
 			request(n/2, "POST", w.post.path()+"/comments", obj{"content": "A comment."})
 			running.Go(func() { w.claim(w.users[n/2%len(w.users)]) })
 		}
+	}
+}
+
+// read opens a page.
+func (w *watched) read() {
+	r, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, w.webURL+"/", nil)
+	if err != nil {
+		return
+	}
+	if answer, err := http.DefaultClient.Do(r); err == nil {
+		answer.Body.Close()
 	}
 }
 
@@ -171,7 +190,7 @@ func (w *watched) watch() {
 }
 
 func (w *watched) processes() []*process {
-	return append([]*process{w.roles["api"], w.roles["worker"], w.roles["cron"]}, w.extra...)
+	return slices.AppendSeq(slices.Clone(w.extra), maps.Values(w.roles))
 }
 
 // awaitSilence waits until every process was scraped three times, and no alert is pending or firing.
