@@ -226,7 +226,7 @@ func (s *Server) listComments(c *fiber.Ctx) error {
 	if flat == "true" {
 		return s.replyFlat(c, id)
 	}
-	for _, name := range []string{"after", "unread"} {
+	for _, name := range []string{"after", "unread", "include"} {
 		if c.Context().QueryArgs().Has(name) {
 			return models.Invalid(name, models.About(models.FieldNeeds, "flat", "needs flat=true"))
 		}
@@ -259,7 +259,7 @@ func (s *Server) replyFlat(c *fiber.Ctx, postID int64) error {
 		return s.content.ListComments(ctx, q)
 	}
 	list := commentList{name: name, sort: q.Sort, limit: n, replies: models.CommentsOld, read: read}
-	return s.replyCommentList(c, list, fmt.Sprintf("%s limit=%d", name, n), q.After == nil)
+	return s.replyIncluding(c, postID, list, fmt.Sprintf("%s limit=%d", name, n), q.After == nil)
 }
 
 // flatPosition reads where a page of all comments begins: after ?cursor=, or else after the comment ?after=, or, with

@@ -48,10 +48,6 @@ func (s *Server) readThread(c *fiber.Ctx) error {
 	if q.Sort, q.After, err = s.commentsPosition(c, topLevelList(id)); err != nil {
 		return err
 	}
-	include, err := someOf(c, "include", includePost, includeDrops, includeDraft)
-	if err != nil {
-		return err
-	}
 	list := commentList{name: topLevelList(id) + string(q.Sort), sort: q.Sort, replies: q.Sort}
 	list.read = func(ctx context.Context, viewer int64) ([]models.Comment, *models.ListKey, error) {
 		q := q
@@ -59,16 +55,25 @@ func (s *Server) readThread(c *fiber.Ctx) error {
 		return s.content.Thread(ctx, q)
 	}
 	shared := fmt.Sprintf("%s depth=%d limit=%d around=%d", list.name, q.Depth, q.Limit, q.Around)
+	return s.replyIncluding(c, id, list, shared, q.After == nil)
+}
+
+// replyIncluding answers like replyCommentList, with the members that ?include= names.
+func (s *Server) replyIncluding(c *fiber.Ctx, postID int64, list commentList, shared string, share bool) error {
+	include, err := someOf(c, "include", includePost, includeDrops, includeDraft)
+	if err != nil {
+		return err
+	}
 	if slices.Contains(include, includePost) {
 		list.post = func(ctx context.Context, viewer int64) (*models.Post, error) {
-			return s.content.PostByID(ctx, viewer, id)
+			return s.content.PostByID(ctx, viewer, postID)
 		}
 		shared += " with its post"
 	}
-	if list.members, err = s.threadMembers(c, id, include); err != nil {
+	if list.members, err = s.threadMembers(c, postID, include); err != nil {
 		return err
 	}
-	return s.replyCommentList(c, list, shared, q.After == nil)
+	return s.replyCommentList(c, list, shared, share)
 }
 
 // aroundOf reads ?around=, the id of a comment; 0 if it is not there.

@@ -82,6 +82,30 @@ func TestThread_includesWhatIsAskedFor(t *testing.T) {
 	})
 }
 
+// A list of all comments includes the same as a thread; one with replies includes nothing.
+func TestComments_includeAtOnce(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t, modes[0])
+	ada := a.account(t)
+	p := post{ID: a.newDrop(t, ada, obj{}).PostID}
+	c := a.newComment(t, ada, p.ID)
+	path := pathOf(p) + "/comments?flat=true"
+	a.must(t, 201, ada, "PUT", draftPath(fmt.Sprintf("comment-%d", p.ID)), obj{"post_id": p.ID, "content": "Half"})
+	for _, as := range []account{{}, ada} {
+		want := read[wholeThread](t, a.must(t, 200, as, "GET", pathOf(p)+"/thread?include=post,drops,draft", nil))
+		page := read[wholeThread](t, a.must(t, 200, as, "GET", path+"&include=post,drops,draft", nil))
+		assert.Equal(t, want.Post, page.Post)
+		assert.Equal(t, want.Drops, page.Drops)
+		assert.Equal(t, want.Draft, page.Draft)
+		require.Len(t, page.Items, 1)
+		assert.Equal(t, c.ID, page.Items[0].ID)
+		alone := read[wholeThread](t, a.must(t, 200, as, "GET", path, nil))
+		assert.Nil(t, alone.Post)
+	}
+	a.refusedField(t, 422, "invalid", "include", ada, "GET", path+"&include=likes", nil)
+	a.refusedField(t, 422, "invalid", "include", ada, "GET", pathOf(p)+"/comments?include=post", nil)
+}
+
 // A draft is the caller's own, of a comment on this post.
 func TestThread_includesNoOtherDraft(t *testing.T) {
 	t.Parallel()

@@ -214,6 +214,7 @@ func (v *guest) open(req *http.Request) *document {
 	d := &document{v: v, status: resp.StatusCode, url: resp.Request.URL, header: resp.Header, body: string(raw)}
 	d.root, err = html.Parse(bytes.NewReader(raw))
 	require.NoError(v.t, err)
+	require.NoError(v.t, v.pages.Wait(v.t.Context())) // a page is marked as read after it
 	v.at = d.url.String()
 	return d
 }

@@ -74,7 +74,7 @@ func (l *language) appendComment(out *strings.Builder, p *threadPage, c *comment
 		}
 		if rest != nil {
 			err := l.pages["thread"].ExecuteTemplate(out, "replies-rest", repliesRest{
-				ID: c.ID, Cursor: *rest, Count: c.RepliesCount,
+				ID: c.ID, PostID: c.PostID, Cursor: *rest, Count: c.RepliesCount,
 				Deep: c.Depth >= threadDepth && len(c.Replies.Items) == 0,
 			})
 			if err != nil {
@@ -89,9 +89,10 @@ func (l *language) appendComment(out *strings.Builder, p *threadPage, c *comment
 
 // repliesRest is where the replies to a comment continue.
 type repliesRest struct {
-	ID, Count int64
-	Cursor    string
-	Deep      bool // the page is not deep enough for any of them
+	ID, PostID, Count int64
+
+	Cursor string
+	Deep   bool // the page is not deep enough for any of them
 }
 
 // ownHTML returns the HTML of a comment up to its replies.

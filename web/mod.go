@@ -31,7 +31,7 @@ type deskData interface {
 }
 
 // modRoutes are the paths of the moderators' desk.
-func (s *Server) modRoutes(mux *http.ServeMux) {
+func (s *Server) modRoutes(mux router) {
 	for path, h := range map[string]func(*visit) error{
 		"/moderate":                                  (*visit).queue,
 		"/moderate/reports/{id}":                     (*visit).modReporters,

@@ -20,7 +20,7 @@ type opPage struct {
 }
 
 // opRoutes are the paths of the operators' desk.
-func (s *Server) opRoutes(mux *http.ServeMux) {
+func (s *Server) opRoutes(mux router) {
 	mux.Handle("GET /operate", s.operators((*visit).opState))
 	mux.Handle("GET /operate/like", s.operators((*visit).opLike))
 	mux.Handle("POST /operate/like", s.operators((*visit).opSetLike))

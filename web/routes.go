@@ -6,9 +6,20 @@ import (
 	"time"
 )
 
-// routes returns the paths of the site. A path with {id} takes numbers alone, and {name} anything.
+// router takes routes: an *http.ServeMux, or a list for tests that go through all pages.
+type router interface {
+	Handle(pattern string, h http.Handler)
+	HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request))
+}
+
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
+	s.addRoutes(mux)
+	return mux
+}
+
+// addRoutes adds the paths of the site. A path with {id} takes numbers alone, and {name} anything.
+func (s *Server) addRoutes(mux router) {
 	s.forumRoutes(mux)
 	s.writingRoutes(mux)
 	s.accountRoutes(mux)
@@ -17,10 +28,9 @@ func (s *Server) routes() http.Handler {
 	s.siteRoutes(mux)
 	s.apiRoutes(mux)
 	mux.Handle("/", s.page(func(*visit) error { return errNotFound }))
-	return mux
 }
 
-func (s *Server) forumRoutes(mux *http.ServeMux) {
+func (s *Server) forumRoutes(mux router) {
 	for path, sort := range map[string]string{"/{$}": "hot", "/new": "new", "/top": "top", "/active": "active"} {
 		mux.Handle("GET "+path, s.shared(func(v *visit) error { return v.front(sort) }))
 	}
@@ -36,7 +46,8 @@ func (s *Server) forumRoutes(mux *http.ServeMux) {
 	mux.Handle("GET /posts/{id}/whole", s.shared((*visit).whole))
 	mux.Handle("GET /posts/{id}/new", s.private((*visit).news))
 	mux.Handle("GET /posts/{id}/all", s.shared((*visit).flat))
-	mux.Handle("GET /comments/{id}", s.shared((*visit).permalink))
+	mux.Handle("GET /posts/{id}/comments/{comment}", s.shared((*visit).permalink))
+	mux.Handle("GET /comments/{id}", s.page((*visit).findComment))
 	mux.Handle("GET /comments/{id}/replies", s.shared((*visit).moreReplies))
 	mux.Handle("GET /posts/{id}/revisions", s.shared(func(v *visit) error { return v.revisions("posts") }))
 	mux.Handle("GET /comments/{id}/revisions", s.shared(func(v *visit) error { return v.revisions("comments") }))
@@ -49,7 +60,7 @@ func (s *Server) forumRoutes(mux *http.ServeMux) {
 	mux.Handle("GET /users/{id}/following", s.shared(func(v *visit) error { return v.follows("following") }))
 }
 
-func (s *Server) writingRoutes(mux *http.ServeMux) {
+func (s *Server) writingRoutes(mux router) {
 	mux.Handle("GET /posts/new", s.private((*visit).newPost))
 	mux.Handle("POST /posts/new", s.private((*visit).createPost))
 	mux.Handle("GET /posts/{id}/edit", s.private(func(v *visit) error { return v.editForm("posts") }))
@@ -82,7 +93,7 @@ func (s *Server) writingRoutes(mux *http.ServeMux) {
 	mux.Handle("POST /preview", s.private((*visit).preview))
 }
 
-func (s *Server) accountRoutes(mux *http.ServeMux) {
+func (s *Server) accountRoutes(mux router) {
 	mux.Handle("GET /sign-in", s.page((*visit).signInForm))
 	mux.Handle("POST /sign-in", s.page((*visit).signIn))
 	mux.Handle("GET /sign-up", s.page((*visit).signUpForm))
@@ -112,7 +123,7 @@ func (s *Server) accountRoutes(mux *http.ServeMux) {
 }
 
 // apiRoutes are the operations of the API that browsers use themselves.
-func (s *Server) apiRoutes(mux *http.ServeMux) {
+func (s *Server) apiRoutes(mux router) {
 	for _, pattern := range []string{
 		"GET /v1/images/{id}", "GET /v1/images/{id}/thumbnail", "POST /v1/images",
 		"GET /v1/stream", "PUT /v1/streams/{id}",

@@ -69,6 +69,9 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener, drain time.Du
 	if err := server.Shutdown(stopping); err != nil {
 		return errors.Join(fmt.Errorf("stop serving pages: %w", err), server.Close())
 	}
+	if err := s.Wait(stopping); err != nil {
+		s.config.Log.WarnContext(ctx, "some posts are not marked as read", "error", err)
+	}
 	s.config.Log.InfoContext(ctx, "web stopped")
 	return nil
 }

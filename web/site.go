@@ -8,7 +8,7 @@ import (
 )
 
 // siteRoutes are the files that browsers and search engines ask for.
-func (s *Server) siteRoutes(mux *http.ServeMux) {
+func (s *Server) siteRoutes(mux router) {
 	mux.Handle("GET "+assetPath, s.assets)
 	mux.Handle("GET /help", s.shared((*visit).help))
 	mux.HandleFunc("GET /favicon.ico", s.icon)

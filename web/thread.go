@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -12,7 +13,8 @@ import (
 const (
 	threadDepth = 5
 	threadLimit = 100
-	wholeLimit  = 500 // of one that is asked for as a whole
+	wholeDepth  = 10  // of one that is asked for as a whole
+	wholeLimit  = 500
 )
 
 // threadPage is a post with comments.
@@ -101,44 +103,54 @@ func (v *visit) thread() error {
 	return nil
 }
 
-// whole shows all comments as a tree, up to wholeLimit. The API cuts a tree level by level, so the tree is made here,
-// of the comments in the order written.
+// whole shows all comments as a tree, up to wholeLimit.
 func (v *visit) whole() error {
 	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
 	var t thread
-	var all []comment
-	var page list[comment]
-	flat := query(at("posts", id, "comments"), "flat", "true", "sort", "old", "limit", "100")
-	err = v.load(
-		v.fetch(query(at("posts", id, "thread"), "limit", "1", "depth", "1", "include", v.included("post,drops")), &t),
-		v.fetch(flat, &page),
-	)
-	for err == nil {
-		all = append(all, page.Items...)
-		if page.NextCursor == nil || len(all) >= wholeLimit {
-			break
-		}
-		next := flat + "&cursor=" + url.QueryEscape(*page.NextCursor)
-		page = list[comment]{}
-		err = v.fetch(next, &page)()
-	}
+	err = v.load(v.fetch(query(at("posts", id, "thread"), "sort", "old", "depth", strconv.Itoa(wholeDepth), "limit",
+		strconv.Itoa(wholeLimit), "include", v.included("post,drops")), &t))
 	if err != nil {
 		return err
 	}
-	t.Items = tree(all)
+	next := t.NextCursor
+	if next != nil || !complete(t.Items) {
+		if t.Items, next, err = v.wholeTree(id); err != nil {
+			return err
+		}
+	}
 	p := newThreadPage(&t)
-	p.Sort, p.Mode, p.Whole = "old", "tree", page.NextCursor == nil
-	if page.NextCursor != nil {
-		p.Next = fmt.Sprintf("/posts/%d/all?cursor=%s", id, url.QueryEscape(*page.NextCursor))
+	p.Sort, p.Mode, p.Whole = "old", "tree", next == nil
+	if next != nil {
+		p.Next = fmt.Sprintf("/posts/%d/all?cursor=%s", id, url.QueryEscape(*next))
 	}
 	v.show(p)
 	if p.Whole {
 		v.haveRead(p.Post, p.Last)
 	}
 	return nil
+}
+
+// wholeTree reads the comments on a post in the order written, up to wholeLimit, and returns them as a tree and where
+// they continue. The API cuts a tree level by level, and one that is very wide or deep has no room there.
+func (v *visit) wholeTree(postID int64) ([]comment, *string, error) {
+	var all []comment
+	var next *string
+	for len(all) < wholeLimit {
+		var page list[comment]
+		path := query(at("posts", postID, "comments"), "flat", "true", "sort", "old", "limit", "100", "cursor",
+			deref(next))
+		if err := v.fetch(path, &page)(); err != nil {
+			return nil, nil, err
+		}
+		all = append(all, page.Items...)
+		if next = page.NextCursor; next == nil {
+			break
+		}
+	}
+	return tree(all), next, nil
 }
 
 // tree returns comments in the order written as a tree. One whose parent is missing is at the top.
@@ -259,8 +271,8 @@ func excerpt(text string) string {
 	return string(runes)
 }
 
-// haveRead marks the comments on a post as read, after its page was sent. A browser that only fetches a page in advance
-// has not shown it.
+// haveRead marks the comments on a post as read, after the answer: the reader need not wait for it. A browser that only
+// fetches a page in advance has not shown it.
 func (v *visit) haveRead(p *post, last int64) {
 	if v.me == nil || v.r.Header.Get("Sec-Purpose") != "" ||
 		p.LastRead != nil && deref(p.LastRead.CommentID) >= last {
@@ -270,9 +282,17 @@ func (v *visit) haveRead(p *post, last int64) {
 	if last != 0 {
 		body["comment_id"] = last
 	}
-	_ = http.NewResponseController(v.w).Flush() // the reader need not wait for it
-	if err := v.send(http.MethodPut, at("posts", p.ID, "read"), body, nil); err != nil {
-		v.config.Log.InfoContext(v.r.Context(), "a post not marked as read", "request_id", v.id, "error", err)
+	mark := call{
+		method: http.MethodPut, path: at("posts", p.ID, "read"), token: v.token, header: v.apiHeader(v.r, v.id),
+		body: body,
+	}
+	ok := v.background.after(v.r.Context(), func(ctx context.Context) {
+		if _, err := v.api.do(ctx, mark); err != nil {
+			v.config.Log.InfoContext(ctx, "a post not marked as read", "request_id", v.id, "error", err)
+		}
+	})
+	if !ok {
+		v.config.Log.WarnContext(v.r.Context(), "a post not marked as read: too much goes on", "request_id", v.id)
 	}
 }
 
@@ -291,21 +311,16 @@ func (v *visit) list(mode string) error {
 	if mode == "new" {
 		unread = "true"
 	}
-	var whole thread
-	var page list[comment]
-	err = v.load(
-		v.fetch(query(at("posts", id, "thread"), "limit", "1", "depth", "1", "include", v.included("post")), &whole),
-		v.fetch(query(at("posts", id, "comments"), "flat", "true", "sort", "old", "unread", unread, "limit", "100",
-			"cursor", v.cursor()), &page),
-	)
+	var t thread
+	err = v.load(v.fetch(query(at("posts", id, "comments"), "flat", "true", "sort", "old", "unread", unread, "limit",
+		"100", "cursor", v.cursor(), "include", v.included("post")), &t))
 	if err != nil {
 		return err
 	}
-	whole.Items = page.Items
-	p := newThreadPage(&whole)
-	p.Mode, p.Sort, p.Next = mode, "old", v.next(page.NextCursor)
+	p := newThreadPage(&t)
+	p.Mode, p.Sort, p.Next = mode, "old", v.next(t.NextCursor)
 	v.show(p)
-	if mode == "new" || page.NextCursor == nil {
+	if mode == "new" || t.NextCursor == nil {
 		v.haveRead(p.Post, p.Last)
 	}
 	return nil
@@ -317,20 +332,33 @@ func (v *visit) permalink() error {
 	if err != nil {
 		return err
 	}
-	var c comment
-	if err := v.fetch(at("comments", id), &c)(); err != nil {
-		return err
+	about, err := strconv.ParseInt(v.r.PathValue("comment"), 10, 64)
+	if err != nil || about < 1 {
+		return errNotFound
 	}
 	var t thread
-	err = v.load(v.fetch(query(at("posts", c.PostID, "thread"), "around", strconv.FormatInt(id, 10), "depth",
+	err = v.load(v.fetch(query(at("posts", id, "thread"), "around", strconv.FormatInt(about, 10), "depth",
 		strconv.Itoa(threadDepth), "include", "post"), &t))
 	if err != nil {
 		return err
 	}
 	p := newThreadPage(&t)
-	p.Mode, p.Sort, p.Focus = "one", "old", id
+	p.Mode, p.Sort, p.Focus = "one", "old", about
 	v.show(p)
 	return nil
+}
+
+// findComment leads to a comment whose post is not known. The browser keeps the fragment of the path.
+func (v *visit) findComment() error {
+	id, err := v.pathID()
+	if err != nil {
+		return err
+	}
+	var c comment
+	if err := v.fetch(at("comments", id), &c)(); err != nil {
+		return err
+	}
+	return v.redirect(fmt.Sprintf("/posts/%d/comments/%d", c.PostID, id))
 }
 
 // repliesPage has further replies to a comment.
@@ -447,11 +475,9 @@ func (v *visit) people(path, heading, empty string) error {
 type profilePage struct {
 	view
 
-	User     user
-	Posts    []post
-	Comments []titledComment
-	Tab      string
-	Next     string
+	User user
+	Tab  string
+	Next string
 }
 
 // profile shows a user, by id or by name, with posts or comments.
@@ -461,36 +487,47 @@ func (v *visit) profile() error {
 	if v.r.URL.Path == "/users/"+name+"/comments" {
 		p.Tab = "comments"
 	}
-	by := at("users", "by-name", name)
-	if _, err := strconv.ParseInt(name, 10, 64); err == nil {
-		by = at("users", name)
+	by, cursor := at("users", name), v.cursor()
+	if _, err := strconv.ParseInt(name, 10, 64); err != nil {
+		by = at("users", "by-name", name)
 	}
-	fetches := []func() error{v.fetch(query(by, "include", p.Tab), &p.User)}
-	var posts list[post]
-	var comments list[titledComment]
-	if err := v.load(fetches...); err != nil {
+	p.User.Posts, p.User.Comments = &list[post]{}, &list[titledComment]{}
+	var err error
+	switch {
+	case cursor == "":
+		err = v.load(v.fetch(query(by, "include", p.Tab), &p.User))
+	case by != at("users", name): // a link that nobody has given out: a page that goes on has the id
+		if err = v.fetch(by, &p.User)(); err == nil {
+			return v.redirect(query(p.path(), "cursor", cursor))
+		}
+	case p.Tab == "posts":
+		err = v.load(v.fetch(by, &p.User), v.fetch(query(at("users", name, "posts"), "cursor", cursor), p.User.Posts))
+	default:
+		err = v.load(v.fetch(by, &p.User),
+			v.fetch(query(at("users", name, "comments"), "cursor", cursor), p.User.Comments))
+	}
+	if err != nil {
 		return err
 	}
-	var next *string
-	switch cursor := v.cursor(); {
-	case cursor != "" && p.Tab == "posts":
-		if err := v.load(v.fetch(query(at("users", p.User.ID, "posts"), "cursor", cursor), &posts)); err != nil {
-			return err
-		}
-		p.Posts, next = posts.Items, posts.NextCursor
-	case cursor != "":
-		if err := v.load(v.fetch(query(at("users", p.User.ID, "comments"), "cursor", cursor), &comments)); err != nil {
-			return err
-		}
-		p.Comments, next = comments.Items, comments.NextCursor
-	case p.User.Posts != nil:
-		p.Posts, next = p.User.Posts.Items, p.User.Posts.NextCursor
-	case p.User.Comments != nil:
-		p.Comments, next = p.User.Comments.Items, p.User.Comments.NextCursor
+	next := p.User.Posts.NextCursor
+	if p.Tab == "comments" {
+		next = p.User.Comments.NextCursor
 	}
-	p.Next, p.Named, p.About = v.next(next), p.User.Name(), excerpt(p.User.Bio)
+	if next != nil {
+		p.Next = query(p.path(), "cursor", *next)
+	}
+	p.Named, p.About = p.User.Name(), excerpt(p.User.Bio)
 	p.Canonical = v.url("/users/" + strconv.FormatInt(p.User.ID, 10))
 	p.Feed = v.url("/v1/feeds/users/" + strconv.FormatInt(p.User.ID, 10))
 	v.render(http.StatusOK, "profile", p)
 	return nil
+}
+
+// path returns the path of the page by the user's id.
+func (p *profilePage) path() string {
+	path := "/users/" + strconv.FormatInt(p.User.ID, 10)
+	if p.Tab == "comments" {
+		path += "/comments"
+	}
+	return path
 }

@@ -225,6 +225,7 @@ type user struct {
 		Follow, Block, Ban bool
 		RemoveContent      bool `json:"remove_content"`
 	} `json:"can"`
+	// Of the latest posts or comments, the page has one.
 	Posts    *list[post]          `json:"posts"`
 	Comments *list[titledComment] `json:"comments"`
 }

@@ -39,6 +39,8 @@ type Server struct {
 	languages []*language
 	pages     *pageCache
 	handler   http.Handler
+
+	background background
 }
 
 // maxForm is the most bytes of a form: a text of 60,000 bytes, each of them escaped, and that of a version beside it.
@@ -52,7 +54,7 @@ func New(config Config) (*Server, error) {
 	if config.Registry == nil {
 		config.Registry = prometheus.NewRegistry()
 	}
-	s := &Server{config: config}
+	s := &Server{config: config, background: newBackground()}
 	var err error
 	if s.metrics, err = newMetrics(config.Registry); err != nil {
 		return nil, err
