@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// router takes routes: an *http.ServeMux, or a list for tests that go through all pages.
+// router takes routes: a mux of net/http, or a list for tests that go through all pages.
 type router interface {
 	Handle(pattern string, h http.Handler)
 	HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request))
