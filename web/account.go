@@ -2,9 +2,7 @@ package web
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 )
@@ -16,14 +14,9 @@ type signPage struct {
 	Next                   string // the path to go on to
 	Again                  bool   // the session has ended
 	Kept                   string // the form that was sent without a session, as JSON
+	File                   bool   // a file was sent without a session
 	Key                    string
 	Problem                *problem
-}
-
-// keptForm is a form that was sent after the session had ended. It is shown again after signing in.
-type keptForm struct {
-	Path   string     `json:"path"`
-	Values url.Values `json:"values"`
 }
 
 // signInAgain asks to sign in. A form that was sent is kept within the page, so nothing that was typed is lost.
@@ -32,7 +25,7 @@ func (v *visit) signInAgain() {
 	v.endSession()
 	if v.scripted() {
 		_ = v.plainProblem(&problem{
-			Status: http.StatusUnauthorized, Code: "unauthorized", Detail: "Please sign in again.",
+			Status: http.StatusUnauthorized, Code: "unauthorized", Detail: "Your session has ended. Sign in again.",
 		})
 		return
 	}
@@ -40,22 +33,15 @@ func (v *visit) signInAgain() {
 	p.Title, p.Here = "Sign in", "/"
 	if v.r.Method == http.MethodPost {
 		p.Next = v.back("/")
-		if v.r.ParseForm() == nil && typed(v.r.PostForm) {
-			kept, err := json.Marshal(keptForm{v.r.URL.Path, v.r.PostForm})
+		p.File = strings.HasPrefix(v.r.Header.Get("Content-Type"), "multipart/")
+		if typed(v.r.PostForm) {
+			kept, err := json.Marshal(keptForm{v.r.URL.RequestURI(), withoutSecrets(v.r.PostForm)})
 			if err == nil {
 				p.Kept = string(kept)
 			}
 		}
 	}
 	v.render(http.StatusUnauthorized, "sign_in", p)
-}
-
-// textFields are the fields of a form that people type a text into. A form shows the first that it has.
-var textFields = []string{"content", "detail", "reason"}
-
-// typed reports whether somebody typed a text into a form.
-func typed(form url.Values) bool {
-	return slices.ContainsFunc(textFields, func(name string) bool { return form.Get(name) != "" })
 }
 
 func (v *visit) signInForm() error {
@@ -89,47 +75,6 @@ func (v *visit) signIn() error {
 		return v.showKept(p.Kept)
 	}
 	return v.redirect(p.Next)
-}
-
-// showKept shows a form that was sent without a session, filled.
-func (v *visit) showKept(kept string) error {
-	var form keptForm
-	if err := json.Unmarshal([]byte(kept), &form); err != nil || localPath(form.Path, "") == "" {
-		return v.redirect("/")
-	}
-	p := &keptPage{Action: form.Path}
-	p.Title, p.Here = "Send it now", "/"
-	if i := slices.IndexFunc(textFields, form.Values.Has); i >= 0 {
-		p.Name = textFields[i]
-	}
-	for name, values := range form.Values {
-		for _, value := range values {
-			switch name {
-			case p.Name:
-				p.Text = value
-			case "title":
-				p.Subject = value
-			case "do":
-			default:
-				p.Fields = append(p.Fields, hiddenField{name, value})
-			}
-		}
-	}
-	_, p.HasSubject = form.Values["title"]
-	v.render(http.StatusOK, "kept", p)
-	return nil
-}
-
-type hiddenField struct{ Name, Value string }
-
-type keptPage struct {
-	view
-
-	Action     string
-	Name, Text string
-	Subject    string
-	HasSubject bool
-	Fields     []hiddenField
 }
 
 func (v *visit) signUpForm() error {
@@ -250,6 +195,9 @@ func (v *visit) drafts() error {
 }
 
 func (v *visit) deleteDraft() error {
+	if v.r.FormValue("sure") == "" {
+		return v.ask("Delete this draft?", "Delete the draft", "/drafts")
+	}
 	if err := v.send(http.MethodDelete, at("me", "drafts", v.r.PathValue("name")), nil, nil); err != nil {
 		return err
 	}
@@ -282,12 +230,26 @@ type settingsPage struct {
 	Profile  account
 	Sessions []sessionInfo
 	Tokens   []apiToken
+	Unread   bool // the tokens could not be read
 	Made     *apiToken
+	Token    tokenForm
 	Next     string
 	Problem  *problem
 	Saved    bool
 	Building bool // an archive is being made
 }
+
+// tokenForm is the form for an API token.
+type tokenForm struct {
+	Name   string
+	Scopes []string
+	Key    string
+}
+
+// Has reports whether a scope is chosen.
+func (f tokenForm) Has(scope string) bool { return slices.Contains(f.Scopes, scope) }
+
+func newTokenForm() tokenForm { return tokenForm{Scopes: []string{"read"}, Key: newKey()} }
 
 func (v *visit) settings() error {
 	if err := v.load(); err != nil {
@@ -362,30 +324,34 @@ func (v *visit) endSessions() error {
 	return v.redirect("/settings/sessions")
 }
 
-func (v *visit) tokens() error { return v.showTokens(nil, nil) }
+func (v *visit) tokens() error { return v.showTokens(&settingsPage{Token: newTokenForm()}) }
 
-func (v *visit) showTokens(made *apiToken, failed *problem) error {
+// showTokens shows the tokens. A token that was just made is shown even if the others cannot be read: no later answer
+// has it.
+func (v *visit) showTokens(p *settingsPage) error {
 	var page list[apiToken]
-	if err := v.load(v.fetch("/v1/me/tokens?limit=100", &page)); err != nil {
+	err := v.load(v.fetch("/v1/me/tokens?limit=100", &page))
+	if err != nil && p.Made == nil {
 		return err
 	}
-	return v.renderSettings(&settingsPage{Tab: "tokens", Tokens: page.Items, Made: made, Problem: failed})
+	p.Tab, p.Tokens, p.Unread = "tokens", page.Items, err != nil
+	return v.renderSettings(p)
 }
 
 func (v *visit) createToken() error {
-	if err := v.r.ParseForm(); err != nil {
-		return errBadForm
-	}
+	f := tokenForm{v.r.PostForm.Get("name"), v.r.PostForm["scope"], v.r.PostForm.Get("key")}
 	var made apiToken
 	err := v.send(http.MethodPost, "/v1/me/tokens",
-		map[string]any{"name": v.r.PostForm.Get("name"), "scopes": v.r.PostForm["scope"]}, &made)
-	if err != nil {
-		if expired(err) {
-			return err
-		}
-		return v.showTokens(nil, problemOf(err))
+		map[string]any{"name": f.Name, "scopes": f.Scopes}, &made, "Idempotency-Key", f.Key)
+	switch {
+	case err == nil:
+		return v.showTokens(&settingsPage{Made: &made, Token: newTokenForm()})
+	case expired(err):
+		return err
 	}
-	return v.showTokens(&made, nil)
+	p := &settingsPage{Token: f, Problem: problemOf(err)}
+	p.Token.Key = keyAfter(f.Key, p.Problem)
+	return v.showTokens(p)
 }
 
 func (v *visit) revokeToken() error {
@@ -431,31 +397,4 @@ func (v *visit) display() error {
 		}
 	}
 	return v.redirect(v.back("/"))
-}
-
-// explain returns what a person should know about a problem.
-func (v *visit) explain(p *problem) string {
-	switch {
-	case p.Code == "banned" && p.Ban != nil && p.Ban.Until != nil:
-		return v.lang.text("You are banned until %s: %s", v.lang.date(*p.Ban.Until), p.Ban.Reason)
-	case p.Code == "banned" && p.Ban != nil:
-		return v.lang.text("You are banned: %s", p.Ban.Reason)
-	case p.Status == http.StatusTooManyRequests && p.RetryAfter > 0:
-		return v.lang.text("That was a lot at once. Please try again in %d s. Nothing is lost.", p.RetryAfter)
-	case p.uncertain():
-		return v.lang.text("The forum does not answer. Send it again in a moment: it is carried out only once.")
-	}
-	return v.lang.text(p.Detail)
-}
-
-func (v *visit) json(status int, body any) error {
-	encoded, err := json.Marshal(body)
-	if err != nil {
-		return fmt.Errorf("encode an answer: %w", err)
-	}
-	v.w.Header().Set("Content-Type", "application/json")
-	v.w.Header().Set("Cache-Control", "no-store")
-	v.w.WriteHeader(status)
-	_, _ = v.w.Write(encoded)
-	return nil
 }

@@ -30,6 +30,7 @@ type problem struct {
 	Version    *int64       `json:"version"`
 	Ban        *ban         `json:"ban"`
 	RetryAfter int          `json:"-"` // seconds; 0 if the answer does not say
+	Once       bool         `json:"-"` // the request had a key, with which it is carried out once, however often it is sent
 }
 
 type fieldError struct {
@@ -94,6 +95,17 @@ type client struct {
 
 // do sends a request. The context ends it, as does apiTimeout. An answer from 400 on is a *problem.
 func (c *client) do(ctx context.Context, r call) (*answer, error) {
+	a, err := c.exchange(ctx, r)
+	if p, ok := errors.AsType[*problem](err); ok {
+		p.Once = r.header.Get("Idempotency-Key") != ""
+		if p.RequestID == "" { // the answer is not the API's
+			p.RequestID = r.header.Get("X-Request-Id")
+		}
+	}
+	return a, err
+}
+
+func (c *client) exchange(ctx context.Context, r call) (*answer, error) {
 	if r.stream == nil { // a browser may take its time to send a picture
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, apiTimeout)

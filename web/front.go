@@ -29,6 +29,8 @@ type listPage struct {
 	Empty   string
 	Liked   []liked
 
+	RefusedID string // of a search that was not carried out
+
 	LikedType string // post or comment, on the page of one's likes
 }
 
@@ -161,7 +163,7 @@ func (v *visit) search() error {
 		err = v.load(v.fetch(path, &posts))
 	}
 	if problem := problemOf(err); err != nil && problem.Status == http.StatusUnprocessableEntity {
-		p.Empty = problem.Detail
+		p.Empty, p.RefusedID = problem.Detail, problem.RequestID
 		if list := problem.Of("q"); len(list) > 0 {
 			p.Empty = v.lang.text("The search was not carried out: it %s.", v.lang.text(list[0]))
 		}

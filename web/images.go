@@ -62,6 +62,9 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request) {
 }
 
 func (v *visit) deleteImage() error {
+	if v.r.FormValue("sure") == "" {
+		return v.ask("Delete this picture? Texts that show it will show nothing.", "Delete the picture", "/images")
+	}
 	if err := v.send(http.MethodDelete, at("images", v.r.PathValue("name")), nil, nil); err != nil {
 		return err
 	}

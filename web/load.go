@@ -81,13 +81,21 @@ func (v *visit) optional(f func() error) func() error {
 	return func() error {
 		err := f()
 		if p := (*problem)(nil); errors.As(err, &p) && p.Status != http.StatusUnauthorized {
-			v.config.Log.InfoContext(v.r.Context(), "a part of a page left out", "request_id", v.id, "error", err)
+			v.without("a part", err)
 			if v.reads != nil {
 				v.reads.add("", &answer{}) // the page is not the one that others should see
 			}
 			return nil
 		}
 		return err
+	}
+}
+
+// without logs that a page goes without a part that could not be read. What does not exist is not worth a line.
+func (v *visit) without(what string, err error) {
+	if problemOf(err).Status != http.StatusNotFound && !left(v.r.Context()) {
+		v.config.Log.WarnContext(v.r.Context(), "page incomplete", "request_id", v.id, "path", v.r.URL.Path,
+			"without", what, "error", err)
 	}
 }
 
@@ -100,6 +108,7 @@ func (v *visit) fetchDraft(key string, d *draft, unread *bool) func() error {
 			return err
 		}
 		*unread = problemOf(err).Status != http.StatusNotFound
+		v.without("the draft", err)
 		return nil
 	}
 }

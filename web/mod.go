@@ -97,6 +97,8 @@ type note struct {
 	Undo *undo
 }
 
+type hiddenField struct{ Name, Value string }
+
 // undo is a form that reverses an act.
 type undo struct {
 	Action string

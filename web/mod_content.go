@@ -124,7 +124,7 @@ type modListPage struct {
 	Kind  string // posts or comments
 	Items []modItem
 	Query filters
-	Wrong []string // about the conditions
+	Wrong *problem // with the conditions
 	Next  string
 }
 
@@ -166,7 +166,7 @@ func modListPath(kind, author string, q url.Values) string {
 }
 
 // find loads a page of a list whose conditions name an account. It returns what is wrong with the conditions.
-func (v *visit) find(account string, path func(id string) string, out any) ([]string, error) {
+func (v *visit) find(account string, path func(id string) string, out any) (*problem, error) {
 	id, err := v.accountID(account)
 	if err == nil {
 		err = v.loadDesk(v.fetch(path(id), out))
@@ -198,21 +198,13 @@ func (v *visit) accountID(typed string) (string, error) {
 	return strconv.FormatInt(u.ID, 10), nil
 }
 
-// wrongConditions returns what is wrong with the conditions of a list, to be shown beside them. It returns other errors
-// as they are.
-func wrongConditions(err error) ([]string, error) {
-	p := problemOf(err)
-	switch {
-	case err == nil || p.Status != http.StatusUnprocessableEntity:
-		return nil, err
-	case len(p.Errors) == 0:
-		return []string{p.Detail}, nil
+// wrongConditions returns what is wrong with the conditions of a list, to be shown beside them; nil for nothing. It
+// returns other errors as they are.
+func wrongConditions(err error) (*problem, error) {
+	if p := problemOf(err); err != nil && p.Status == http.StatusUnprocessableEntity {
+		return p, nil
 	}
-	var list []string
-	for _, e := range p.Errors {
-		list = append(list, e.Field+" "+e.Message)
-	}
-	return list, nil
+	return nil, err
 }
 
 type modContentPage struct {

@@ -199,7 +199,7 @@ type logPage struct {
 
 	Entries []logEntry
 	Query   filters
-	Wrong   []string
+	Wrong   *problem
 	CSV     string // the path of the same entries as a file
 	Next    string
 }
@@ -259,7 +259,7 @@ type securityPage struct {
 
 	Events []securityEvent
 	Query  filters
-	Wrong  []string
+	Wrong  *problem
 	Next   string
 }
 

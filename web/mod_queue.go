@@ -331,11 +331,15 @@ func (v *visit) restoreAll() error {
 	for _, t := range targets {
 		g.Go(func() error {
 			path := at("admin", t.kind+"s", t.id, "restore")
-			err := v.send(http.MethodPost, path, map[string]any{"reason": v.reason()}, nil)
+			key := form.Get("key")
+			if key != "" {
+				key += "-" + t.String() // each is a request of its own
+			}
+			err := v.send(http.MethodPost, path, map[string]any{"reason": v.reason()}, nil, "Idempotency-Key", key)
 			if err != nil {
 				mu.Lock()
 				defer mu.Unlock()
-				failed[t.String()] = problemOf(err).Detail
+				failed[t.String()] = v.explain(problemOf(err))
 			}
 			return nil
 		})

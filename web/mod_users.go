@@ -28,7 +28,7 @@ type modUsersPage struct {
 
 	Accounts []modAccount
 	Query    filters
-	Wrong    []string
+	Wrong    *problem
 	Next     string
 }
 

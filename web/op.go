@@ -34,7 +34,6 @@ func (s *Server) opRoutes(mux router) {
 	mux.Handle("POST /operate/webhooks/{id}", s.operators((*visit).opEditWebhook))
 	mux.Handle("POST /operate/webhooks/{id}/{act}", s.operators((*visit).opWebhookAct))
 	mux.Handle("POST /operate/webhooks/{id}/replay/{delivery}", s.operators((*visit).opReplay))
-	mux.Handle("GET /v1/admin/pipeline/posts/{id}", s.proxy)
 }
 
 // operators is private for admins. For others its pages do not exist: the API refuses what the pages ask.

@@ -132,9 +132,7 @@ func (v *visit) opReconcile() error {
 		return nil
 	}
 	p.Result, p.Key, p.Reason = &result, newKey(), ""
-	if err := v.load(); err != nil {
-		return err
-	}
+	_ = v.load() // the result is shown, whether the page has a menu or not
 	v.render(http.StatusOK, "op_reconcile", p)
 	return nil
 }

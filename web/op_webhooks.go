@@ -106,9 +106,11 @@ func (v *visit) showWebhook(status int, id int64, p *webhooksPage) error {
 	}
 	var page list[delivery]
 	path := query(at("admin", "webhooks", id, "deliveries"), "limit", "30", "state", p.State, "cursor", v.cursor())
-	if err := v.load(v.fetch(at("admin", "webhooks", id), p.Hook), v.fetch(path, &page)); err != nil {
+	err := v.load(v.fetch(at("admin", "webhooks", id), p.Hook), v.fetch(path, &page))
+	if err != nil && p.Secret == "" { // no later answer has the secret
 		return err
 	}
+	p.Hook.ID = id
 	p.Deliveries, p.Next = page.Items, v.next(page.NextCursor)
 	p.Here = webhookPath(id)
 	if p.Problem == nil || p.URL == "" {
@@ -133,6 +135,9 @@ func (v *visit) opEditWebhook() error {
 	}
 	body := map[string]any{"url": p.URL, "events": append([]string{}, p.Events...), "active": p.Active}
 	err = v.send(http.MethodPatch, at("admin", "webhooks", id), body, nil, "If-Match", etag(p.Version))
+	if v.savedBefore(err, id, p) {
+		err = nil
+	}
 	switch {
 	case err == nil:
 		return v.redirect(webhookPath(id) + "?done=saved")
@@ -144,6 +149,20 @@ func (v *visit) opEditWebhook() error {
 		p.Version = *p.Problem.Version // sending the form again replaces what is shown beside it
 	}
 	return v.showWebhook(p.Problem.Status, id, p)
+}
+
+// savedBefore reports whether an edit was refused because an earlier request has saved it, whose answer was lost.
+func (v *visit) savedBefore(err error, id int64, sent *webhooksPage) bool {
+	if err == nil || problemOf(err).Status != http.StatusPreconditionFailed {
+		return false
+	}
+	var now webhook
+	if err := v.fetch(at("admin", "webhooks", id), &now)(); err != nil {
+		return false
+	}
+	slices.Sort(now.Events)
+	return now.URL == sent.URL && now.Active == sent.Active &&
+		slices.Equal(now.Events, slices.Sorted(slices.Values(sent.Events)))
 }
 
 // opWebhookAct does what a button of a webhook's page says.

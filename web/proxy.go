@@ -1,10 +1,28 @@
 package web
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httputil"
 	"strings"
+	"time"
 )
+
+// visitKey is the key of the visit in the context of a request that is passed on.
+type visitKey struct{}
+
+func visitOf(r *http.Request) *visit { return r.Context().Value(visitKey{}).(*visit) } //nolint:forcetypeassert // see pass
+
+// pass hands a request on to the API. Its answer may take as long as the browser stays.
+func (s *Server) pass(w http.ResponseWriter, r *http.Request) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // a recorder has none
+	v := s.visit(w, r)
+	s.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), visitKey{}, v)))
+}
 
 // newProxy returns the way from a browser to those operations of the API that scripts, images and downloads need. The
 // token of the session takes the place of the cookie.
@@ -12,6 +30,7 @@ func (s *Server) newProxy(transport http.RoundTripper) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Transport:     transport,
 		FlushInterval: -1, // a stream's events are passed on at once
+		ErrorLog:      slog.NewLogLogger(s.config.Log.Handler(), slog.LevelWarn),
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(s.config.API)
 			r.Out.Header.Del("Cookie")
@@ -21,25 +40,39 @@ func (s *Server) newProxy(transport http.RoundTripper) *httputil.ReverseProxy {
 				r.Out.Header.Set("Authorization", "Bearer "+token)
 			}
 			r.Out.Header.Set("X-Forwarded-For", s.client(r.In))
+			r.Out.Header.Set("X-Request-Id", visitOf(r.In).id)
 		},
-		ModifyResponse: func(resp *http.Response) error {
-			resp.Header.Del("Access-Control-Allow-Origin")
-			if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
-				resp.Header.Set("X-Accel-Buffering", "no") // a proxy between the API and this one removes it
+		ModifyResponse: answered,
+		ErrorHandler: func(_ http.ResponseWriter, r *http.Request, err error) {
+			v := visitOf(r)
+			if _, ok := errors.AsType[*problem](err); !ok {
+				err = unreachable(err)
 			}
-			if resp.StatusCode == http.StatusAccepted && resp.Request.URL.Path == "/v1/me/export" {
-				// The archive is not ready. A person wants a page.
-				resp.StatusCode = http.StatusSeeOther
-				resp.Header.Set("Location", "/settings/data?building")
-			}
-			return nil
-		},
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			s.config.Log.WarnContext(r.Context(), "the api does not answer", "path", r.URL.Path, "error", err)
-			w.Header().Set("Content-Type", "application/problem+json")
-			w.Header().Set("Retry-After", "1")
-			w.WriteHeader(http.StatusServiceUnavailable)
-			_, _ = w.Write([]byte(`{"status":503,"code":"unavailable","detail":"The forum does not answer."}`))
+			v.fail(err)
 		},
 	}
+}
+
+// answered adapts an answer of the API. For a person who follows a link, an error is one of a page.
+func answered(resp *http.Response) error {
+	v := visitOf(resp.Request)
+	v.w.Header().Del("X-Request-Id") // the API's answer has it
+	resp.Header.Del("Access-Control-Allow-Origin")
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+		resp.Header.Set("X-Accel-Buffering", "no") // a proxy between the API and this one removes it
+	}
+	if resp.StatusCode == http.StatusAccepted && resp.Request.URL.Path == "/v1/me/export" {
+		// The archive is not ready. A person wants a page.
+		resp.StatusCode = http.StatusSeeOther
+		resp.Header.Set("Location", "/settings/data?building")
+	}
+	if resp.StatusCode < http.StatusBadRequest || !navigates(v.r) {
+		return nil
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAPIBytes))
+	if err != nil {
+		return fmt.Errorf("read an error of the API: %w", err)
+	}
+	return asProblem(resp, body)
 }

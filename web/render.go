@@ -52,7 +52,7 @@ func (v *visit) render(status int, name string, data pageData) {
 	var out bytes.Buffer
 	if err := v.lang.pages[name].ExecuteTemplate(&out, "page", data); err != nil {
 		v.config.Log.ErrorContext(v.r.Context(), "template failed", "request_id", v.id, "template", name, "error", err)
-		http.Error(v.w, "Something went wrong. Request "+v.id, http.StatusInternalServerError)
+		http.Error(v.w, v.lang.text("Something went wrong. Request %s.", v.id), http.StatusInternalServerError)
 		return
 	}
 	h := v.w.Header()
@@ -73,7 +73,7 @@ func (v *visit) fragment(status int, page, part string, data pageData) {
 	var out bytes.Buffer
 	if err := v.lang.pages[page].ExecuteTemplate(&out, part, data); err != nil {
 		v.config.Log.ErrorContext(v.r.Context(), "template failed", "request_id", v.id, "template", part, "error", err)
-		http.Error(v.w, "Something went wrong. Request "+v.id, http.StatusInternalServerError)
+		http.Error(v.w, v.lang.text("Something went wrong. Request %s.", v.id), http.StatusInternalServerError)
 		return
 	}
 	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -85,7 +85,13 @@ func (v *visit) fragment(status int, page, part string, data pageData) {
 // scripted reports whether a script of ours sent the request, which wants a part of a page.
 func (v *visit) scripted() bool { return scripted(v.r) }
 
-func scripted(r *http.Request) bool { return r.Header.Get("X-Requested-With") == "fetch" }
+func scripted(r *http.Request) bool {
+	ofAPI := strings.HasPrefix(r.URL.Path, "/v1/") && !navigates(r)
+	return ofAPI || r.Header.Get("X-Requested-With") == "fetch"
+}
+
+// navigates reports whether a person follows a link or sends a form, and wants a page.
+func navigates(r *http.Request) bool { return r.Header.Get("Sec-Fetch-Mode") == "navigate" }
 
 // theme returns the colours that the visitor has chosen; "" for those of the system.
 func (s *Server) theme(r *http.Request) string {

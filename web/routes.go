@@ -3,7 +3,6 @@ package web
 import (
 	"net/http"
 	"strconv"
-	"time"
 )
 
 // router takes routes: a mux of net/http, or a list for tests that go through all pages.
@@ -129,19 +128,13 @@ func (s *Server) apiRoutes(mux router) {
 		"GET /v1/stream", "PUT /v1/streams/{id}",
 		"PUT /v1/posts/{id}/like", "DELETE /v1/posts/{id}/like",
 		"PUT /v1/comments/{id}/like", "DELETE /v1/comments/{id}/like",
-		"PUT /v1/posts/{id}/read", "GET /v1/users/by-prefix/{prefix}",
 		"GET /v1/me/drafts/{key}", "PUT /v1/me/drafts/{key}", "DELETE /v1/me/drafts/{key}", "GET /v1/me/export",
 		"GET /v1/admin/log.csv", "GET /v1/admin/operations/{id}", "GET /v1/admin/like-voids/{id}",
+		"GET /v1/admin/pipeline/posts/{id}", "GET /v1/sitemap.xml", "GET /v1/sitemap/{page}",
 		"GET /v1/feeds/new", "GET /v1/feeds/tags/{tag}", "GET /v1/feeds/users/{id}", "GET /v1/feeds/posts/{id}",
 	} {
 		mux.HandleFunc(pattern, s.pass)
 	}
-}
-
-// pass hands a request on to the API. Its answer may take as long as the browser stays.
-func (s *Server) pass(w http.ResponseWriter, r *http.Request) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // a recorder has none
-	s.proxy.ServeHTTP(w, r)
 }
 
 var errNotFound = &problem{Status: http.StatusNotFound, Code: "not_found", Detail: "There is nothing here."}

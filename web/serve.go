@@ -30,7 +30,8 @@ type turner interface {
 func (s *Server) Serve(ctx context.Context, listener net.Listener, drain time.Duration) error {
 	var draining atomic.Bool
 	// A stream lasts until its reader leaves. The context of all requests ends it.
-	requests, endStreams := context.WithCancel(context.WithoutCancel(ctx))
+	requests, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	endStreams := func() { end(errStopping) }
 	defer endStreams()
 	server := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

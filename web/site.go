@@ -15,8 +15,6 @@ func (s *Server) siteRoutes(mux router) {
 	mux.HandleFunc("GET /robots.txt", s.robots)
 	mux.HandleFunc("GET /manifest.webmanifest", s.manifest)
 	mux.HandleFunc("GET /opensearch.xml", s.openSearch)
-	mux.Handle("GET /v1/sitemap.xml", s.proxy)
-	mux.Handle("GET /v1/sitemap/{page}", s.proxy)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		fmt.Fprintln(w, "ok")

@@ -55,7 +55,6 @@ var dynamic = map[string][]string{
 		"The request has an invalid field.", "The request has invalid fields.",
 	},
 	"_layout.html: .Title": nil,
-	"_mod.html: .":         nil,
 	"_mod.html: .Text":     nil,
 	"_mod.html: .Button":   nil,
 	"_op.html: .":          nil,
@@ -64,6 +63,8 @@ var dynamic = map[string][]string{
 		"There is no such version.", "There is no such claim.", "There is no such draft.",
 	},
 	"error.html: .Message":         nil,
+	"kept.html: .Label":            nil,
+	"kept.html: .Button":           {"Preview", "Send it again", "Discard it", "Repair it"},
 	"list.html: .Heading":          nil,
 	"list.html: .Empty":            nil,
 	"people.html: .Heading":        nil,
@@ -102,7 +103,7 @@ func textsOf(t *testing.T) map[string]string {
 	require.NoError(t, err)
 	shown := map[string]bool{
 		"Title": true, "Heading": true, "Empty": true, "Question": true, "Act": true, "Detail": true, "Done": true,
-		"What": true, "Button": true, "Message": true,
+		"What": true, "Button": true, "Message": true, "Label": true,
 	}
 	lists := map[string]bool{"ownList": true, "people": true} // their last arguments are a heading and a sentence
 	for _, name := range sources {
@@ -128,6 +129,9 @@ func textsOf(t *testing.T) map[string]string {
 				case ok && lists[f.Sel.Name]:
 					add(n.Args[1])
 					add(n.Args[2])
+				case ok && f.Sel.Name == "ask":
+					add(n.Args[0])
+					add(n.Args[1])
 				}
 			case *ast.KeyValueExpr:
 				if key, ok := n.Key.(*ast.Ident); ok && shown[key.Name] {
@@ -190,5 +194,6 @@ func TestTexts_areTranslated(t *testing.T) {
 	}
 	for text := range chinese {
 		assert.Contains(t, texts, text, "nothing shows this text")
+		assert.NotContains(t, strings.ToLower(text), "please")
 	}
 }

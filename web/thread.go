@@ -13,7 +13,7 @@ import (
 const (
 	threadDepth = 5
 	threadLimit = 100
-	wholeDepth  = 10  // of one that is asked for as a whole
+	wholeDepth  = 10 // of one that is asked for as a whole
 	wholeLimit  = 500
 )
 
@@ -23,7 +23,6 @@ type threadPage struct {
 
 	Post     *post
 	Drops    []drop
-	Draft    *draft
 	Comments []comment
 	Sort     string
 	Mode     string // "tree", "flat", "new" or "one"
@@ -48,7 +47,6 @@ type commentForm struct {
 	Version  int64  // of the draft
 	Saved    bool   // the text is a saved draft
 	Problem  *problem
-	Replying string // the name of whom it answers
 }
 
 func newCommentForm(postID, parentID int64) commentForm {
@@ -96,6 +94,7 @@ func (v *visit) thread() error {
 	if v.cursor() == "" && sort == "old" {
 		p.Canonical = v.url(fmt.Sprintf("/posts/%d", id))
 	}
+	p.Feed = v.url(fmt.Sprintf("/v1/feeds/posts/%d", id))
 	v.show(p)
 	if p.Whole {
 		v.haveRead(p.Post, p.Last)
@@ -189,7 +188,7 @@ func (v *visit) included(parts string) string {
 }
 
 func newThreadPage(t *thread) *threadPage {
-	p := &threadPage{Post: t.Post, Drops: t.Drops, Draft: t.Draft, Comments: t.Items, Seen: -1}
+	p := &threadPage{Post: t.Post, Drops: t.Drops, Comments: t.Items, Seen: -1}
 	if t.Post == nil {
 		p.Post = &post{}
 	}

@@ -3,6 +3,7 @@
 package web
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -201,25 +202,36 @@ func (s *Server) private(h func(*visit) error) http.HandlerFunc {
 // errSignIn leads to the page for signing in, and back.
 var errSignIn = errors.New("not signed in")
 
-// fail shows an error as a page.
+// fail shows an error as a page, with the form that was sent. A script gets it as JSON.
 func (v *visit) fail(err error) {
-	var tooLong *http.MaxBytesError
-	p := problemOf(err)
-	switch {
-	case errors.Is(err, errSignIn), p.Status == http.StatusUnauthorized:
-		v.signInAgain()
+	if left(v.r.Context()) {
+		v.w.WriteHeader(statusLeft)
 		return
-	case errors.As(err, &tooLong):
+	}
+	p := problemOf(err)
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		p = &problem{Status: http.StatusRequestEntityTooLarge, Code: "too_large", Detail: "The form is too long."}
 	}
 	if p.Status >= http.StatusInternalServerError {
 		v.config.Log.ErrorContext(v.r.Context(), "page failed", "request_id", v.id, "path", v.r.URL.Path, "error", err)
+	}
+	switch {
+	case errors.Is(err, errSignIn), p.Status == http.StatusUnauthorized:
+		v.signInAgain()
+		return
+	case v.scripted():
+		_ = v.plainProblem(p)
+		return
 	}
 	if p.RetryAfter > 0 {
 		v.w.Header().Set("Retry-After", fmt.Sprint(p.RetryAfter))
 	}
 	if p.Status < http.StatusInternalServerError {
 		_ = v.load() // without it, the page has no menu of the account
+	}
+	if v.r.Method == http.MethodPost && typed(v.r.PostForm) {
+		v.renderKept(p.Status, keptForm{v.r.URL.RequestURI(), v.r.PostForm}, p)
+		return
 	}
 	page := &errorPage{Problem: p}
 	page.Title = "That did not work"
@@ -228,6 +240,15 @@ func (v *visit) fail(err error) {
 	}
 	v.render(p.Status, "error", page)
 }
+
+// statusLeft is in the metrics for requests whose browser did not wait for the answer. nginx has the same.
+const statusLeft = 499
+
+// errStopping is why the context of a request ends when the server stops.
+var errStopping = errors.New("the server stops")
+
+// left reports whether the context of a request has ended because its browser has left.
+func left(ctx context.Context) bool { return errors.Is(context.Cause(ctx), context.Canceled) }
 
 type errorPage struct {
 	view

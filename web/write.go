@@ -124,6 +124,9 @@ func (v *visit) again(p *problem) {
 	if p.RetryAfter > 0 {
 		v.w.Header().Set("Retry-After", strconv.Itoa(p.RetryAfter))
 	}
+	if left(v.r.Context()) {
+		return
+	}
 	if p.uncertain() {
 		v.config.Log.WarnContext(v.r.Context(), "form not saved", "request_id", v.id, "path", v.r.URL.Path, "error", p)
 		return
@@ -161,17 +164,6 @@ func (v *visit) preview() error {
 	}
 	v.fragment(http.StatusOK, "post_form", "preview", &postForm{Preview: out.ContentHTML})
 	return nil
-}
-
-// plainProblem answers a script with an error as JSON.
-func (v *visit) plainProblem(err error) error {
-	p := problemOf(err)
-	if p.RetryAfter > 0 {
-		v.w.Header().Set("Retry-After", strconv.Itoa(p.RetryAfter))
-	}
-	return v.json(p.Status, map[string]any{
-		"status": p.Status, "code": p.Code, "detail": v.explain(p), "errors": p.Errors,
-	})
 }
 
 func (v *visit) createComment() error {
@@ -221,7 +213,6 @@ type commentPageForm struct {
 	view
 
 	Form    commentForm
-	Post    *post
 	Parent  *comment
 	Preview string
 }
@@ -246,8 +237,10 @@ func (v *visit) renderCommentForm(status int, form commentForm, preview string) 
 	p.Title = "Comment"
 	if form.ParentID != 0 {
 		var c comment
-		if v.fetch(at("comments", form.ParentID), &c)() == nil {
+		if err := v.fetch(at("comments", form.ParentID), &c)(); err == nil {
 			p.Parent = &c
+		} else {
+			v.without("the comment that is answered", err)
 		}
 	}
 	v.render(status, "comment_form", p)
@@ -371,17 +364,11 @@ func (v *visit) remove(kind string) error {
 	if err != nil {
 		return err
 	}
-	if v.r.FormValue("sure") == "" {
-		p := &surePage{Question: "Delete this post?", Act: "Delete the post", Action: v.r.URL.Path}
-		if kind == "comments" {
-			p.Question, p.Act = "Delete this comment?", "Delete the comment"
-		}
-		p.Back, p.Title = v.back("/"), p.Act
-		if err := v.load(); err != nil {
-			return err
-		}
-		v.render(http.StatusOK, "sure", p)
-		return nil
+	switch sure := v.r.FormValue("sure") != ""; {
+	case !sure && kind == "comments":
+		return v.ask("Delete this comment?", "Delete the comment", v.back("/"))
+	case !sure:
+		return v.ask("Delete this post?", "Delete the post", v.back("/"))
 	}
 	if err := v.send(http.MethodDelete, at(kind, id), nil, nil); err != nil {
 		return err
@@ -397,7 +384,17 @@ type surePage struct {
 	view
 
 	Question, Act, Action, Back string
-	Fields                      url.Values
+}
+
+// ask asks before the form is carried out.
+func (v *visit) ask(question, act, back string) error {
+	p := &surePage{Question: question, Act: act, Action: v.r.URL.Path, Back: back}
+	p.Title = act
+	if err := v.load(); err != nil {
+		return err
+	}
+	v.render(http.StatusOK, "sure", p)
+	return nil
 }
 
 // restoreForm offers to undo a deletion.
@@ -492,6 +489,7 @@ type reportPage struct {
 	ID      int64
 	Reason  string
 	Detail  string
+	Key     string
 	Back    string
 	Problem *problem
 	Done    bool
@@ -502,7 +500,7 @@ func (v *visit) reportForm(kind string) error {
 	if err != nil {
 		return err
 	}
-	p := &reportPage{Kind: kind, ID: id, Back: v.back("/")}
+	p := &reportPage{Kind: kind, ID: id, Key: newKey(), Back: v.back("/")}
 	p.Title = "Report"
 	if err := v.load(v.fetch(at(kind, id), nil)); err != nil {
 		return err
@@ -517,24 +515,22 @@ func (v *visit) report(kind string) error {
 		return err
 	}
 	p := &reportPage{Kind: kind, ID: id, Reason: v.r.FormValue("reason"), Detail: newlines(v.r.FormValue("detail")),
-		Back: v.back("/")}
+		Key: v.r.FormValue("key"), Back: v.back("/")}
 	p.Title = "Report"
 	err = v.send(http.MethodPost, "/v1/reports", map[string]any{
 		"target_type": strings.TrimSuffix(kind, "s"), "target_id": id, "reason": p.Reason, "detail": p.Detail,
-	}, nil)
+	}, nil, "Idempotency-Key", p.Key)
 	status := http.StatusOK
 	switch {
 	case expired(err) && err != nil:
 		return err
 	case err != nil:
 		p.Problem = problemOf(err)
-		status = p.Problem.Status
+		p.Key, status = keyAfter(p.Key, p.Problem), p.Problem.Status
 		v.again(p.Problem)
 	default:
 		p.Done = true
-		if err := v.load(); err != nil {
-			return err
-		}
+		_ = v.load() // the report has arrived, whether the page has a menu or not
 	}
 	v.render(status, "report", p)
 	return nil
