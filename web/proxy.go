@@ -53,6 +53,20 @@ func (s *Server) newProxy(transport http.RoundTripper) *httputil.ReverseProxy {
 	}
 }
 
+// uploadTimeout is for the answer to an image, which waits for its turn to be decoded. The API takes a minute at most.
+const uploadTimeout = 75 * time.Second
+
+// byPatience sends uploads to one transport, and all else to the other.
+type byPatience struct{ quick, uploads http.RoundTripper }
+
+// RoundTrip sends a request.
+func (t byPatience) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodPost && r.URL.Path == "/v1/images" {
+		return t.uploads.RoundTrip(r)
+	}
+	return t.quick.RoundTrip(r)
+}
+
 // answered adapts an answer of the API. For a person who follows a link, an error is one of a page.
 func answered(resp *http.Response) error {
 	v := visitOf(resp.Request)

@@ -66,7 +66,9 @@ func New(config Config) (*Server, error) {
 	transport.ResponseHeaderTimeout = apiTimeout
 	measured := timed{transport, s.metrics.api}
 	s.api = client{config.API, &http.Client{Transport: measured, CheckRedirect: noRedirect}}
-	s.proxy = s.newProxy(measured)
+	uploads := transport.Clone()
+	uploads.ResponseHeaderTimeout = uploadTimeout
+	s.proxy = s.newProxy(byPatience{measured, timed{uploads, s.metrics.api}})
 	if s.assets, err = newAssets(); err != nil {
 		return nil, err
 	}
