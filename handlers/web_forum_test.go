@@ -272,6 +272,45 @@ func TestWeb_losesNoText(t *testing.T) {
 	user.see(at).has("2 comments")
 }
 
+// A form whose answer was lost is carried out once, although it is sent again.
+func TestWeb_createsOnce(t *testing.T) {
+	t.Parallel()
+	s := newForum(t)
+	ada := s.account(t)
+	at := fmt.Sprintf("/posts/%d/report", s.publish(t, s.account(t), "A post"))
+	v := s.as(t, ada)
+	lost := func(d *document, action string, pairs ...string) *document {
+		t.Helper()
+		s.lost.Store(true)
+		defer s.lost.Store(false)
+		d = d.submit(action, pairs...)
+		require.Equal(t, http.StatusServiceUnavailable, d.status)
+		return d.has("it is carried out only once")
+	}
+	d := lost(v.see("/settings/tokens"), "/settings/tokens", "name", "bot", "scope", "write")
+	assert.Equal(t, "bot", d.form("/settings/tokens").Get("name"))
+	assert.Equal(t, []string{"write"}, d.form("/settings/tokens")["scope"])
+	d.done("/settings/tokens").has("This token is shown only now")
+	assert.Equal(t, 1, strings.Count(v.see("/settings/tokens").body, `/revoke"`))
+	lost(v.see(at), at, "reason", "spam").done(at, "reason", "spam").has("A moderator will look at it")
+	assert.Equal(t, 1, strings.Count(v.see("/reports").text(), "not decided yet"))
+}
+
+// A link to a comment alone leads to the comment below its post.
+func TestWeb_leadsToComments(t *testing.T) {
+	t.Parallel()
+	s := newForum(t)
+	ada := s.account(t)
+	post, other := s.publish(t, ada, "A post"), s.publish(t, ada, "Another post")
+	comment := s.say(t, ada, post, nil, "A comment.")
+	v := s.guest(t)
+	d := v.see(fmt.Sprintf("/comments/%d", comment)).has("A comment.")
+	assert.Equal(t, fmt.Sprintf("/posts/%d/comments/%d", post, comment), d.url.Path)
+	assert.Equal(t, http.StatusNotFound, v.get(fmt.Sprintf("/posts/%d/comments/%d", other, comment)).status)
+	assert.Equal(t, http.StatusNotFound, v.get(fmt.Sprintf("/posts/%d/comments/x", post)).status)
+	v.see("/users/" + ada.Name + "?cursor=").has("A post")
+}
+
 // Somebody else has saved the post meanwhile: the form shows both versions.
 func TestWeb_showsBothVersions(t *testing.T) {
 	t.Parallel()

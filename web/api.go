@@ -30,7 +30,7 @@ type problem struct {
 	Version    *int64       `json:"version"`
 	Ban        *ban         `json:"ban"`
 	RetryAfter int          `json:"-"` // seconds; 0 if the answer does not say
-	Once       bool         `json:"-"` // the request had a key, with which it is carried out once, however often it is sent
+	Once       bool         `json:"-"` // sent again with its key, the request is not carried out again
 }
 
 type fieldError struct {
@@ -65,6 +65,9 @@ func (p *problem) uncertain() bool { return p.Status >= http.StatusInternalServe
 
 // problemOf returns err as a problem.
 func problemOf(err error) *problem {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok { // before that of the request to the API, which it ended
+		return &problem{Status: http.StatusRequestEntityTooLarge, Code: "too_large", Detail: "What you sent is too large."}
+	}
 	if p, ok := errors.AsType[*problem](err); ok {
 		return p
 	}

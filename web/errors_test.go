@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"html"
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -100,7 +102,7 @@ func TestErrors_forScripts(t *testing.T) {
 		"errors":[{"field":"content","code":"too_short","message":"must not be empty"}]}`
 	refusing, _ := onAPI(t, answering("", http.StatusUnprocessableEntity, invalid))
 	w := send(refusing, http.MethodPut, "/v1/me/drafts/k", nil, "Accept-Language", "zh-CN")
-	assert.Equal(t, invalid, w.Body.String(), "the answer of the API is not changed")
+	assert.JSONEq(t, invalid, w.Body.String(), "the answer of the API is not changed")
 	assert.Len(t, w.Header().Values("X-Request-Id"), 1)
 	w = send(refusing, http.MethodPost, "/preview", url.Values{"content": {""}}, "X-Requested-With", "fetch")
 	var shown plain
@@ -115,7 +117,7 @@ func TestErrors_forPeople(t *testing.T) {
 	w := send(ended, http.MethodGet, "/v1/me/export", nil, "Sec-Fetch-Mode", "navigate")
 	assert.Equal(t, http.StatusUnauthorized, w.Code)
 	assert.Contains(t, w.Body.String(), `<input type="hidden" name="next" value="/v1/me/export">`)
-	busy, _ := onAPI(t, answering("", http.StatusTooManyRequests, `{"status":429,"code":"rate_limited","detail":"No."}`))
+	busy, _ := onAPI(t, answering("", http.StatusTooManyRequests, `{"code":"rate_limited","detail":"No."}`))
 	w = send(busy, http.MethodGet, "/v1/me/export", nil, "Sec-Fetch-Mode", "navigate")
 	assert.Equal(t, http.StatusTooManyRequests, w.Code)
 	assert.Contains(t, w.Body.String(), "<h1>Slow down</h1>")
@@ -209,6 +211,24 @@ func TestErrors_loseNoField(t *testing.T) {
 	assert.NotContains(t, w.Body.String(), `value="read" checked`)
 }
 
+// A picture that is too large is not taken for an API that is away.
+func TestErrors_ofLargeFiles(t *testing.T) {
+	t.Parallel()
+	s, _ := onAPI(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_, _ = io.WriteString(w, anything)
+	})
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/images",
+		strings.NewReader(strings.Repeat("x", maxUpload+1)))
+	r.AddCookie(&http.Cookie{Name: "session", Value: "token"})
+	r.Header.Set("Sec-Fetch-Site", "same-origin")
+	r.Header.Set("Content-Type", "multipart/form-data; boundary=b")
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, r)
+	assert.Equal(t, http.StatusRequestEntityTooLarge, w.Code)
+	assert.Contains(t, w.Body.String(), "What you sent is too large.")
+}
+
 // What is shown once is shown although the rest of its page cannot be read.
 func TestErrors_loseNoSecret(t *testing.T) {
 	t.Parallel()
@@ -236,7 +256,7 @@ func TestErrors_savedBefore(t *testing.T) {
 	t.Parallel()
 	s, _ := onAPI(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPatch {
-			answering("", http.StatusPreconditionFailed, `{"status":412,"code":"conflict","detail":"No.","version":3}`)(w, r)
+			answering("", http.StatusPreconditionFailed, `{"code":"conflict","detail":"No.","version":3}`)(w, r)
 			return
 		}
 		_, _ = io.WriteString(w, `{"id":1,"url":"https://a.example","active":true,"events":["b","a"],"version":3,
@@ -297,10 +317,14 @@ func TestKept_bringsEverythingBack(t *testing.T) {
 		form   url.Values
 		button string
 	}{
-		"/settings/profile":       {url.Values{"display_name": {""}, "bio": {"Two\nlines."}}, "Send"},
-		"/settings/tokens":        {url.Values{"name": {"bot"}, "scope": {"read", "write"}, "key": {"k"}}, "Send"},
-		"/posts/new":              {url.Values{"title": {"Only a title"}, "content": {""}, "tags": {"go"}, "do": {"preview"}}, "Preview"},
-		"/posts/1/drops/new":      {url.Values{"title": {"Tickets"}, "stock": {"7"}, "ends_at": {"2027-01-01T10:00"}}, "Send"},
+		"/settings/profile": {url.Values{"display_name": {""}, "bio": {"Two\nlines."}}, "Send"},
+		"/settings/tokens":  {url.Values{"name": {"bot"}, "scope": {"read", "write"}, "key": {"k"}}, "Send"},
+		"/posts/new": {
+			url.Values{"title": {"Only a title"}, "content": {""}, "tags": {"go"}, "do": {"preview"}}, "Preview",
+		},
+		"/posts/1/drops/new": {
+			url.Values{"title": {"Tickets"}, "stock": {"7"}, "ends_at": {"2027-01-01T10:00"}}, "Send",
+		},
 		"/posts/1/report":         {url.Values{"reason": {"spam"}, "detail": {""}, "back": {"/posts/1"}}, "Send"},
 		"/operate/webhooks":       {url.Values{"url": {"https://hook.example"}, "event": {"a", "b"}}, "Send"},
 		"/moderate/users/1/ban":   {url.Values{"reason": {"Spam <b>"}, "for": {"week"}}, "Ban the account"},
@@ -311,19 +335,17 @@ func TestKept_bringsEverythingBack(t *testing.T) {
 		},
 	} {
 		sent := url.Values{"password": {"S3CRET"}, "current_password": {"S3CRET"}}
-		for name, values := range c.form {
-			sent[name] = values
-		}
+		maps.Copy(sent, c.form)
 		w := send(s, http.MethodPost, path, sent)
 		require.Equal(t, http.StatusUnauthorized, w.Code, path)
 		assert.NotContains(t, w.Body.String(), "S3CRET", path)
 		m := kept.FindStringSubmatch(w.Body.String())
 		require.NotNil(t, m, path)
 		back := send(s, http.MethodPost, "/sign-in", url.Values{
-			"login": {"ada"}, "password": {"p"}, "kept": {unescape(m[1])},
+			"login": {"ada"}, "password": {"p"}, "kept": {html.UnescapeString(m[1])},
 		})
 		require.Equal(t, http.StatusOK, back.Code, path)
-		body := unescape(back.Body.String())
+		body := html.UnescapeString(back.Body.String())
 		assert.Contains(t, body, `action="`+path+`"`)
 		assert.Contains(t, body, ">"+c.button+"</button>", path)
 		for name, values := range c.form {
@@ -337,10 +359,6 @@ func TestKept_bringsEverythingBack(t *testing.T) {
 	assert.NotContains(t, w.Body.String(), "kept", "nothing but secrets was typed")
 	w = send(s, http.MethodPost, "/images", nil, "Content-Type", "multipart/form-data; boundary=b")
 	assert.Contains(t, w.Body.String(), "The file was not sent.")
-}
-
-func unescape(s string) string {
-	return strings.NewReplacer("&#34;", `"`, "&lt;", "<", "&gt;", ">", "&amp;", "&", "&#43;", "+", "&#39;", "'").Replace(s)
 }
 
 // What cannot be undone is asked first.

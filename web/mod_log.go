@@ -101,9 +101,8 @@ type redaction struct {
 		ResolvedAt  *time.Time `json:"resolved_at"`
 		Note        *string    `json:"note"`
 	} `json:"redaction"`
-	RequestedBy author  `json:"requested_by"`
-	ResolvedBy  *author `json:"resolved_by"`
-	ReportID    *int64  `json:"report_id"`
+	RequestedBy author `json:"requested_by"`
+	ReportID    *int64 `json:"report_id"`
 }
 
 type redactionsPage struct {
@@ -144,7 +143,6 @@ func (v *visit) decideRedaction(id int64, outcome string) error {
 }
 
 type logEntry struct {
-	ID         int64          `json:"id"`
 	Actor      *author        `json:"actor"`
 	Action     string         `json:"action"`
 	TargetType string         `json:"target_type"`
@@ -152,7 +150,6 @@ type logEntry struct {
 	Reason     string         `json:"reason"`
 	Before     map[string]any `json:"before"`
 	After      map[string]any `json:"after"`
-	RequestID  string         `json:"request_id"`
 	CreatedAt  time.Time      `json:"created_at"`
 }
 
@@ -241,7 +238,6 @@ func word(typed string) string {
 }
 
 type securityEvent struct {
-	ID        int64     `json:"id"`
 	Kind      string    `json:"kind"`
 	AccountID *int64    `json:"account_id"`
 	ActorID   *int64    `json:"actor_id"`
@@ -250,7 +246,6 @@ type securityEvent struct {
 	UserAgent string    `json:"user_agent"`
 	Detail    string    `json:"detail"`
 	Count     int64     `json:"count"`
-	CreatedAt time.Time `json:"created_at"`
 	LastAt    time.Time `json:"last_at"`
 }
 

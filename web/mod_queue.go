@@ -14,7 +14,6 @@ import (
 )
 
 type reported struct {
-	ID        int64     `json:"id"`
 	Reporter  author    `json:"reporter"`
 	Reason    string    `json:"reason"`
 	Detail    string    `json:"detail"`
@@ -24,7 +23,6 @@ type reported struct {
 type reportedVersion struct {
 	Version      int64   `json:"version"`
 	ReportsCount int64   `json:"reports_count"`
-	Title        *string `json:"title"`
 	Excerpt      *string `json:"excerpt"`
 }
 
@@ -47,7 +45,6 @@ type reportCase struct {
 	ReportersCount  int64             `json:"reporters_count"`
 	Reasons         map[string]int64  `json:"reasons"`
 	FirstReportedAt time.Time         `json:"first_reported_at"`
-	LastReportedAt  time.Time         `json:"last_reported_at"`
 	ClaimedBy       *author           `json:"claimed_by"`
 	ClaimedUntil    *time.Time        `json:"claimed_until"`
 	ResolvedBy      *author           `json:"resolved_by"`

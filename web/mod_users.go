@@ -146,7 +146,6 @@ type operation struct {
 	Reason           string     `json:"reason"`
 	RequestedBy      int64      `json:"requested_by"`
 	RequestedAt      time.Time  `json:"requested_at"`
-	UndoneBy         *int64     `json:"undone_by"`
 	FinishedAt       *time.Time `json:"finished_at"`
 	PostsDeleted     int64      `json:"posts_deleted"`
 	CommentsDeleted  int64      `json:"comments_deleted"`
@@ -283,7 +282,6 @@ type moderatedImage struct {
 	ID           string    `json:"id"`
 	URL          string    `json:"url"`
 	ThumbnailURL string    `json:"thumbnail_url"`
-	Type         string    `json:"type"`
 	Width        int64     `json:"width"`
 	Height       int64     `json:"height"`
 	Bytes        int64     `json:"bytes"`

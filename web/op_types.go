@@ -26,7 +26,6 @@ type shardState struct {
 	Shard        int        `json:"shard"`
 	Open         *bool      `json:"open"`
 	Relay        *string    `json:"relay"`
-	Epoch        int64      `json:"epoch"`
 	OutboxEvents *int64     `json:"outbox_events"`
 	OldestAt     *time.Time `json:"oldest_at"`
 	Accepted     *string    `json:"accepted"`

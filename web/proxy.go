@@ -15,7 +15,9 @@ import (
 // visitKey is the key of the visit in the context of a request that is passed on.
 type visitKey struct{}
 
-func visitOf(r *http.Request) *visit { return r.Context().Value(visitKey{}).(*visit) } //nolint:forcetypeassert // see pass
+func visitOf(r *http.Request) *visit {
+	return r.Context().Value(visitKey{}).(*visit) //nolint:forcetypeassert // see pass
+}
 
 // pass hands a request on to the API. Its answer may take as long as the browser stays.
 func (s *Server) pass(w http.ResponseWriter, r *http.Request) {

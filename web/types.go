@@ -13,7 +13,6 @@ type author struct {
 	ID          int64   `json:"id"`
 	Username    string  `json:"username"`
 	DisplayName *string `json:"display_name"`
-	AvatarURL   *string `json:"avatar_url"`
 }
 
 // Name returns the name to show.
@@ -51,9 +50,8 @@ type lastRead struct {
 }
 
 type postCan struct {
-	Edit, Delete, Comment, Like, Bookmark, Report bool
-	AddDrop                                       bool `json:"add_drop"`
-	Remove, Lock, Pin                             bool
+	Edit, Delete, Comment, Like, Report, Remove bool
+	AddDrop                                     bool `json:"add_drop"`
 }
 
 type post struct {
@@ -76,9 +74,6 @@ type post struct {
 	Subscription  *string   `json:"subscription"`
 	Version       int64     `json:"version"`
 	CreatedAt     time.Time `json:"created_at"`
-	UpdatedAt     time.Time `json:"updated_at"`
-	ActiveAt      time.Time `json:"active_at"`
-	LastCommenter *author   `json:"last_commenter"`
 	Can           postCan   `json:"can"`
 }
 
@@ -121,7 +116,6 @@ type comment struct {
 	Status       string        `json:"status"`
 	Version      int64         `json:"version"`
 	CreatedAt    time.Time     `json:"created_at"`
-	UpdatedAt    time.Time     `json:"updated_at"`
 	Can          commentCan    `json:"can"`
 	Replies      list[comment] `json:"replies"`
 }
@@ -153,11 +147,8 @@ type ownClaim struct {
 
 type drop struct {
 	ID            int64      `json:"id"`
-	PostID        int64      `json:"post_id"`
-	Author        author     `json:"author"`
 	Title         string     `json:"title"`
 	Stock         int64      `json:"stock"`
-	Claimed       int64      `json:"claimed"`
 	Remaining     int64      `json:"remaining"`
 	BeginsAt      *time.Time `json:"begins_at"`
 	EndsAt        *time.Time `json:"ends_at"`
@@ -165,22 +156,19 @@ type drop struct {
 	ClosedAt      *time.Time `json:"closed_at"`
 	State         string     `json:"state"`
 	Claim         *ownClaim  `json:"claim"`
-	Version       int64      `json:"version"`
-	Can           struct{ Edit, Close, Claim bool }
+	Can           struct{ Close, Claim bool }
 }
 
 type claim struct {
-	ID          string     `json:"id"`
-	DropID      int64      `json:"drop_id"`
-	DropTitle   string     `json:"drop_title"`
-	PostID      int64      `json:"post_id"`
-	User        *author    `json:"user"`
-	State       string     `json:"state"`
-	Reason      *string    `json:"reason"`
-	CreatedAt   time.Time  `json:"created_at"`
-	ExpiresAt   *time.Time `json:"expires_at"`
-	ConfirmedAt *time.Time `json:"confirmed_at"`
-	EndedAt     *time.Time `json:"ended_at"`
+	ID        string     `json:"id"`
+	DropTitle string     `json:"drop_title"`
+	PostID    int64      `json:"post_id"`
+	User      *author    `json:"user"`
+	State     string     `json:"state"`
+	Reason    *string    `json:"reason"`
+	CreatedAt time.Time  `json:"created_at"`
+	ExpiresAt *time.Time `json:"expires_at"`
+	EndedAt   *time.Time `json:"ended_at"`
 }
 
 type thread struct {
@@ -223,7 +211,6 @@ type user struct {
 	CreatedAt      time.Time `json:"created_at"`
 	Can            struct {
 		Follow, Block, Ban bool
-		RemoveContent      bool `json:"remove_content"`
 	} `json:"can"`
 	// Of the latest posts or comments, the page has one.
 	Posts    *list[post]          `json:"posts"`
@@ -236,9 +223,8 @@ type listedUser struct {
 }
 
 type liked struct {
-	LikedAt time.Time `json:"liked_at"`
-	Post    *post     `json:"post"`
-	Comment *comment  `json:"comment"`
+	Post    *post    `json:"post"`
+	Comment *comment `json:"comment"`
 }
 
 type notification struct {
@@ -253,36 +239,27 @@ type notification struct {
 	Excerpt   string `json:"excerpt"`
 	Milestone *int64 `json:"milestone"`
 	Report    *struct {
-		ID      int64  `json:"id"`
 		Outcome string `json:"outcome"`
 	} `json:"report"`
 	Claim *struct {
-		ID        string     `json:"id"`
-		DropID    *int64     `json:"drop_id"`
-		DropTitle string     `json:"drop_title"`
-		Reason    *string    `json:"reason"`
-		ExpiresAt *time.Time `json:"expires_at"`
+		DropTitle string `json:"drop_title"`
 	} `json:"claim"`
 	CreatedAt time.Time `json:"created_at"`
 	Read      bool      `json:"read"`
 }
 
 type report struct {
-	ID         int64      `json:"id"`
-	TargetType string     `json:"target_type"`
-	TargetID   int64      `json:"target_id"`
-	Reason     string     `json:"reason"`
-	Detail     string     `json:"detail"`
-	Status     string     `json:"status"`
-	Outcome    *string    `json:"outcome"`
-	CreatedAt  time.Time  `json:"created_at"`
-	ResolvedAt *time.Time `json:"resolved_at"`
+	TargetType string    `json:"target_type"`
+	TargetID   int64     `json:"target_id"`
+	Reason     string    `json:"reason"`
+	Detail     string    `json:"detail"`
+	Outcome    *string   `json:"outcome"`
+	CreatedAt  time.Time `json:"created_at"`
 }
 
 type sessionInfo struct {
 	ID        string    `json:"id"`
 	CreatedAt time.Time `json:"created_at"`
-	ExpiresAt time.Time `json:"expires_at"`
 	UserAgent string    `json:"user_agent"`
 	Current   bool      `json:"current"`
 }

@@ -211,9 +211,6 @@ func (v *visit) fail(err error) {
 		return
 	}
 	p := problemOf(err)
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		p = &problem{Status: http.StatusRequestEntityTooLarge, Code: "too_large", Detail: "The form is too long."}
-	}
 	if p.Status >= http.StatusInternalServerError {
 		v.config.Log.ErrorContext(v.r.Context(), "page failed", "request_id", v.id, "path", v.r.URL.Path, "error", err)
 	}
