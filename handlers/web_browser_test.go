@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/cdp"
-	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -28,13 +26,17 @@ type chrome struct {
 	bad []string // what the browser complained about
 }
 
+// plainHost is a host without TLS, which a browser does not trust as it trusts localhost.
+const plainHost = "forum.test"
+
 // chrome opens a browser for an account; the zero account is anonymous.
 func (s *forum) chrome(t *testing.T, as account) *chrome {
 	t.Helper()
 	program, err := exec.LookPath("chromium")
 	require.NoError(t, err, "make test-web installs the package chromium")
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program),
-		chromedp.NoSandbox) // the sandbox refuses root
+		chromedp.NoSandbox, // the sandbox refuses root
+		chromedp.Flag("host-resolver-rules", "MAP "+plainHost+" 127.0.0.1"))
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	ctx, stop := chromedp.NewExecAllocator(ctx, options...)
@@ -78,11 +80,7 @@ func (b *chrome) listen(as account) {
 		assert.Empty(b.t, b.bad, "the browser complains")
 	})
 	if as.Token != "" {
-		b.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
-			_, err := cdp.Call(ctx, t, network.SetCookie,
-				network.SetCookieParams{Name: "session", Value: as.Token, URL: b.base, HTTPOnly: new(true)})
-			return err
-		}))
+		b.cookie("session", as.Token)
 	}
 }
 
@@ -113,7 +111,7 @@ func (b *chrome) run(script string) {
 // awaits waits until an expression is true.
 func (b *chrome) awaits(expression string) {
 	b.t.Helper()
-	ok := assert.Eventually(b.t, func() bool { return js[bool](b, "Boolean("+expression+")") }, 15*time.Second,
+	ok := assert.Eventually(b.t, func() bool { return js[bool](b, "Boolean("+expression+")") }, 30*time.Second,
 		20*time.Millisecond, expression)
 	if !ok {
 		b.t.Fatalf("the page has: %.3000s", js[string](b, "document.querySelector('main').innerText"))
@@ -194,11 +192,11 @@ func TestWebBrowser_drafts(t *testing.T) {
 	const area = "document.querySelector('.composer textarea')"
 	b.open(fmt.Sprintf("/posts/%d", id))
 	b.run(area + ".value = 'Half a'; " + area + ".dispatchEvent(new Event('input', {bubbles: true}))")
-	b.awaits("document.querySelector('[data-saved]').textContent === '✓'")
+	b.awaits("document.querySelector('[data-saved]').textContent === 'Draft saved'")
 	b.open(fmt.Sprintf("/posts/%d", id))
 	assert.Equal(t, "Half a", js[string](b, area+".value"))
 	b.run(area + ".value = 'Half a word'; " + area + ".dispatchEvent(new Event('input', {bubbles: true}))")
-	b.awaits("document.querySelector('[data-saved]').textContent === '✓'")
+	b.awaits("document.querySelector('[data-saved]').textContent === 'Draft saved'")
 	b.run("document.querySelector('.composer .main').click()")
 	b.awaits("document.querySelector('.comment')")
 	s.refused(t, 404, "not_found", ada, "GET", fmt.Sprintf("/v1/me/drafts/comment-%d", id), nil)
@@ -222,7 +220,7 @@ func TestWebBrowser_tabsShareAStream(t *testing.T) {
 	s.say(t, ada, id, nil, "News.")
 	for _, tab := range tabs {
 		tab.awaits("document.querySelector('.post .like .n').textContent === '1'")
-		tab.awaits("document.querySelector('[data-new]:not([hidden])')")
+		tab.awaits("document.querySelector('[data-new] a:not([hidden])')")
 	}
 	tabs[9].open("/new")
 	tabs[9].awaits("document.querySelector('.row')")

@@ -59,7 +59,8 @@ func TestWeb_pagesAskLittle(t *testing.T) {
 		fmt.Sprintf("/users/%d/comments", bob.ID): 2, fmt.Sprintf("/users/%d/followers", ada.ID): 2,
 		fmt.Sprintf("/users/%d/following", ada.ID): 2, "/notifications": 2, "/claims": 2, "/drafts": 2, "/reports": 2,
 		"/settings": 1, "/settings/sessions": 2, "/settings/tokens": 2, "/settings/blocks": 2, "/settings/data": 1,
-		"/posts/new": 2, fmt.Sprintf("/posts/%d/edit", post): 2, fmt.Sprintf("/posts/%d/report", post): 2,
+		"/posts/new": 2, fmt.Sprintf("/posts/%d/edit", post): 3, fmt.Sprintf("/posts/%d/comment", post): 3,
+		"/posts/new?draft=one": 2, fmt.Sprintf("/posts/%d/report", post): 2,
 		fmt.Sprintf("/posts/%d/drops/new", post): 2, "/help": 1, "/sign-in": 1, "/sign-up": 1,
 	} {
 		s.requests()

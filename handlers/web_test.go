@@ -107,7 +107,7 @@ func (s *forum) judged(t *testing.T) http.Handler {
 			panic(http.ErrAbortHandler)
 		}
 		defer resp.Body.Close()
-		if s.lost.Load() && r.Method == http.MethodPost {
+		if s.lost.Load() && (r.Method == http.MethodPost || r.Method == http.MethodPut) {
 			panic(http.ErrAbortHandler)
 		}
 		maps.Copy(w.Header(), resp.Header)

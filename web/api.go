@@ -182,7 +182,30 @@ func asProblem(resp *http.Response, body []byte) error {
 		p.Code, p.Detail = "unavailable", http.StatusText(resp.StatusCode)
 	}
 	p.Status = resp.StatusCode
+	p.aboutKey()
 	return p
+}
+
+// The codes of a problem with the Idempotency-Key of a form.
+const (
+	codeKeyReused = "key_reused" // another form was carried out with it
+	codeKeyInUse  = "key_in_use" // the same request is being carried out
+)
+
+// aboutKey puts a problem with an Idempotency-Key into words for people, who have never seen the key.
+func (p *problem) aboutKey() {
+	for _, e := range p.Errors {
+		switch e.Code {
+		case codeKeyReused:
+			p.Detail = "You sent an earlier version of this, and it has arrived. Look at it before you send another."
+		case codeKeyInUse:
+			p.Detail = "It is being carried out. Look again in a moment."
+		default:
+			continue
+		}
+		p.Code, p.Errors = e.Code, nil
+		return
+	}
 }
 
 // at joins the segments of a path of the API and escapes each of them.

@@ -74,16 +74,17 @@ func newCatalog() (catalog.Catalog, error) {
 
 // plurals has the singular of English texts with a number as their first argument.
 var plurals = map[string]string{
-	"%d comments":        "%d comment",
-	"%d likes":           "%d like",
-	"%d replies":         "%d reply",
-	"%d posts":           "%d post",
-	"%d new comments":    "%d new comment",
-	"%d new posts":       "%d new post",
-	"%d followers":       "%d follower",
-	"%d left":            "%d left",
-	"%d reports":         "%d report",
-	"%d characters left": "%d character left",
+	"%d comments":       "%d comment",
+	"%d likes":          "%d like",
+	"%d replies":        "%d reply",
+	"%d posts":          "%d post",
+	"%d new comments":   "%d new comment",
+	"%d new posts":      "%d new post",
+	"%d followers":      "%d follower",
+	"%d left":           "%d left",
+	"%d reports":        "%d report",
+	"%d bytes left":     "%d byte left",
+	"%d bytes too many": "%d byte too many",
 
 	"%d bytes":                                      "%d byte",
 	"Continue: %d replies":                          "Continue: %d reply",
@@ -97,19 +98,23 @@ var plurals = map[string]string{
 	"%d dead letters wait for you.":                 "%d dead letter waits for you.",
 }
 
-// words returns the texts with which scripts show numbers: in the singular and the plural, as JSON.
+// words returns the texts of scripts as JSON. Those with a number are in the singular and the plural.
 func (l *language) words() (string, error) {
-	texts := map[string][2]string{}
+	texts := map[string]any{
+		"mine": l.text("you like this"), "bell": l.text("Notifications"), "saved": l.text("Draft saved"),
+		"request": l.text("Request"),
+		"away":    l.text("The forum does not answer. Nothing that you typed is lost. Try again in a moment."),
+		"apart":   l.text("This draft was changed in another place. Yours is saved beside it, as a draft of its own."),
+	}
 	for name, text := range map[string]string{
 		"comments": "%d comments", "replies": "%d replies", "likes": "%d likes", "left": "%d left",
-		"fresh": "%d new comments", "posts": "%d new posts", "room": "%d characters left",
+		"fresh": "%d new comments", "posts": "%d new posts", "room": "%d bytes left", "over": "%d bytes too many",
+		"unread": "%d unread",
 	} {
 		texts[name] = [2]string{
 			strings.Replace(l.text(text, 1), "1", "%d", 1), strings.Replace(l.text(text, 2), "2", "%d", 1),
 		}
 	}
-	mine := l.text("you like this")
-	texts["mine"] = [2]string{mine, mine}
 	encoded, err := json.Marshal(texts)
 	return string(encoded), err
 }

@@ -99,17 +99,14 @@ func (v *visit) without(what string, err error) {
 	}
 }
 
-// fetchDraft returns a fetch of a draft. Without one, d keeps its zero value. If the draft cannot be read, unread is
-// set: then the form must not replace it.
-func (v *visit) fetchDraft(key string, d *draft, unread *bool) func() error {
+// fetchDraft returns a fetch of a draft. Without one, d keeps its zero value.
+func (v *visit) fetchDraft(key string, d *draft) func() error {
 	return func() error {
 		err := v.fetch(at("me", "drafts", key), d)()
-		if err == nil || expired(err) {
-			return err
+		if err != nil && problemOf(err).Status == http.StatusNotFound {
+			return nil
 		}
-		*unread = problemOf(err).Status != http.StatusNotFound
-		v.without("the draft", err)
-		return nil
+		return err
 	}
 }
 

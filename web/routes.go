@@ -67,6 +67,7 @@ func (s *Server) writingRoutes(mux router) {
 	mux.Handle("POST /posts/{id}/delete", s.private(func(v *visit) error { return v.remove("posts") }))
 	mux.Handle("GET /posts/{id}/restore", s.private((*visit).restoreForm))
 	mux.Handle("POST /posts/{id}/restore", s.private((*visit).restore))
+	mux.Handle("GET /posts/{id}/comment", s.private((*visit).commentOnPost))
 	mux.Handle("POST /posts/{id}/comments", s.private((*visit).createComment))
 	mux.Handle("POST /posts/{id}/bookmark", s.private((*visit).bookmark))
 	mux.Handle("POST /posts/{id}/subscription", s.private((*visit).subscribe))

@@ -66,7 +66,7 @@ func draftKey(postID, parentID int64) string {
 
 func (f *commentForm) fill(d *draft) {
 	if d != nil {
-		f.Text, f.Version, f.Saved = d.Content, d.Version, true
+		f.Text, f.Draft, f.Version, f.Saved = d.Content, d.Key, d.Version, true
 	}
 }
 

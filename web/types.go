@@ -1,6 +1,12 @@
 package web
 
-import "time"
+import (
+	"fmt"
+	"net/url"
+	"regexp"
+	"strconv"
+	"time"
+)
 
 // The objects of the API, with the members that the pages show.
 
@@ -137,6 +143,49 @@ type draft struct {
 	Tags      []string  `json:"tags"`
 	Version   int64     `json:"version"`
 	UpdatedAt time.Time `json:"updated_at"`
+}
+
+// editKey is the form of the key of the draft of an edit: what is edited, and the version that the edit begins with. A
+// number at its end keeps apart the drafts of several browsers.
+var editKey = regexp.MustCompile(`^edit-(posts|comments)-([1-9][0-9]*)-([0-9]+)(?:-[0-9]+)?$`)
+
+// Edits reports what the draft is an edit of: "posts", "comments", or "" if it is of something new.
+func (d *draft) Edits() string {
+	if m := editKey.FindStringSubmatch(d.Key); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
+// edits returns the version that the draft is an edit of; -1 if it is not an edit of that text.
+func (d *draft) edits(kind string, id int64) int64 {
+	m := editKey.FindStringSubmatch(d.Key)
+	if m == nil || m[1] != kind || m[2] != strconv.FormatInt(id, 10) {
+		return -1
+	}
+	version, err := strconv.ParseInt(m[3], 10, 64)
+	if err != nil {
+		return -1
+	}
+	return version
+}
+
+func (d *draft) ofNewPost() bool { return d.PostID == nil && d.Edits() == "" }
+
+// Path returns the page on which the draft can be continued.
+func (d *draft) Path() string {
+	asked := "?draft=" + url.QueryEscape(d.Key)
+	switch m := editKey.FindStringSubmatch(d.Key); {
+	case m != nil:
+		return "/" + m[1] + "/" + m[2] + "/edit" + asked
+	case d.ParentID != nil:
+		return fmt.Sprintf("/comments/%d/reply", *d.ParentID) + asked
+	case d.PostID == nil:
+		return "/posts/new" + asked
+	case d.Key == draftKey(*d.PostID, 0):
+		return fmt.Sprintf("/posts/%d", *d.PostID)
+	}
+	return fmt.Sprintf("/posts/%d/comment", *d.PostID) + asked
 }
 
 type ownClaim struct {

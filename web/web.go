@@ -110,8 +110,8 @@ func (s *Server) newHandler() (http.Handler, error) {
 		h.Set("Content-Security-Policy", contentPolicy)
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "same-origin")
-		h.Set("Cross-Origin-Opener-Policy", "same-origin")
-		if secure {
+		if secure { // without TLS, browsers ignore both, and complain
+			h.Set("Cross-Origin-Opener-Policy", "same-origin")
 			h.Set("Strict-Transport-Security", "max-age=31536000")
 		}
 		routes.ServeHTTP(w, r)

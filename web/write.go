@@ -1,10 +1,12 @@
 package web
 
 import (
+	"cmp"
 	"crypto/rand"
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -13,9 +15,10 @@ import (
 func newKey() string { return rand.Text() }
 
 // keyAfter returns the key for sending a form again after p. A request whose outcome is not known must not be carried
-// out twice, so its key stays. After a refusal the text may change, and another text needs another key.
+// out twice, so its key stays, even if the text changes: then the API refuses the key if the first text was posted.
+// After a refusal another text needs another key.
 func keyAfter(key string, p *problem) string {
-	if key != "" && p.uncertain() {
+	if key != "" && (p.uncertain() || p.Code == codeKeyInUse) {
 		return key
 	}
 	return newKey()
@@ -31,9 +34,11 @@ type postForm struct {
 	Subject string // the title of the post
 	Tags    string // separated by spaces or commas
 	Key     string
-	Draft   string // the key of the draft; "" for none
-	Saved   *draft
-	Version int64 // that is edited
+	Draft   string  // the key of the draft
+	Saved   bool    // the text is that of the draft
+	Drafted int64   // the version of the draft; -1 for none
+	Version int64   // that is edited
+	Others  []draft // of new posts, which can be continued
 	Problem *problem
 	Now     *post // the version that somebody else has saved meanwhile
 	Comment bool  // a comment is edited
@@ -42,25 +47,46 @@ type postForm struct {
 	Preview string // HTML
 }
 
-const newPostDraft = "post"
-
+// newPost shows the form for a post: empty with a draft of its own, or filled from the draft in ?draft=.
 func (v *visit) newPost() error {
-	p := &postForm{Heading: "Write a post", Key: newKey(), Draft: newPostDraft, Version: -1}
-	p.Title = p.Heading
+	p := newPostForm()
+	var page list[draft]
 	var d draft
-	var unread bool
-	if err := v.load(v.fetchDraft(newPostDraft, &d, &unread)); err != nil {
+	more := v.optional(v.fetch("/v1/me/drafts?limit=50", &page))
+	if key := v.r.URL.Query().Get("draft"); key != "" {
+		more = v.fetchDraft(key, &d)
+	}
+	if err := v.load(more); err != nil {
 		return err
 	}
-	if unread {
-		p.Draft = ""
-	}
-	if d.Key != "" {
-		p.Subject, p.Text, p.Tags, p.Saved = d.Title, d.Content, strings.Join(d.Tags, " "), &d
-		p.Version = d.Version
+	p.fill(&d)
+	for _, other := range page.Items {
+		if other.ofNewPost() {
+			p.Others = append(p.Others, other)
+		}
 	}
 	v.render(http.StatusOK, "post_form", p)
 	return nil
+}
+
+func newPostForm() *postForm {
+	p := &postForm{Heading: "Write a post", Key: newKey(), Draft: "post-" + rand.Text(), Drafted: -1}
+	p.Title = p.Heading
+	return p
+}
+
+// fill shows a draft; d has no key if there is none.
+func (p *postForm) fill(d *draft) {
+	if d.Key != "" {
+		p.Subject, p.Text, p.Tags = d.Title, d.Content, strings.Join(d.Tags, " ")
+		p.Draft, p.Drafted, p.Saved = d.Key, d.Version, true
+	}
+}
+
+// sent fills the form with what was sent.
+func (p *postForm) sent(f url.Values) {
+	p.Subject, p.Text, p.Tags, p.Key = f.Get("title"), newlines(f.Get("content")), f.Get("tags"), f.Get("key")
+	p.Draft, p.Drafted = f.Get("draft"), draftVersion(f)
 }
 
 // sentDraft returns the key of the draft that a form was filled from or has saved, and which its text replaces; nil for
@@ -70,6 +96,15 @@ func sentDraft(f url.Values) any {
 		return key
 	}
 	return nil
+}
+
+// draftVersion returns the version of the draft that a form has saved; -1 for none.
+func draftVersion(f url.Values) int64 {
+	n, err := strconv.ParseInt(f.Get("draft_version"), 10, 64)
+	if err != nil {
+		return -1
+	}
+	return n
 }
 
 // splitTags returns the tags in a line.
@@ -82,15 +117,9 @@ func splitTags(line string) []string {
 }
 
 func (v *visit) createPost() error {
-	if err := v.r.ParseForm(); err != nil {
-		return errBadForm
-	}
 	f := v.r.PostForm
-	p := &postForm{
-		Heading: "Write a post", Subject: f.Get("title"), Text: newlines(f.Get("content")), Tags: f.Get("tags"),
-		Key: f.Get("key"), Draft: newPostDraft, Version: -1,
-	}
-	p.Title = p.Heading
+	p := newPostForm()
+	p.sent(f)
 	if f.Get("do") == "preview" {
 		return v.previewPost(p)
 	}
@@ -99,15 +128,29 @@ func (v *visit) createPost() error {
 		"title": p.Subject, "content": p.Text, "tags": splitTags(p.Tags), "draft": sentDraft(f),
 	}, &made, "Idempotency-Key", p.Key)
 	if err == nil {
-		return v.redirect(fmt.Sprintf("/posts/%d", made.ID))
-	}
-	if expired(err) {
-		return err
+		return v.written(fmt.Sprintf("/posts/%d", made.ID))
 	}
 	p.Problem = problemOf(err)
 	p.Key = keyAfter(p.Key, p.Problem)
+	switch {
+	case v.scripted():
+		v.w.Header().Set("X-Next-Key", p.Key)
+		return v.plainProblem(err)
+	case expired(err):
+		return err
+	}
 	v.again(p.Problem)
 	v.render(p.Problem.Status, "post_form", p)
+	return nil
+}
+
+// written leads to what a form has written: a script by the header alone, so that it can still show a failure itself.
+func (v *visit) written(path string) error {
+	if !v.scripted() {
+		return v.redirect(path)
+	}
+	v.w.Header().Set("Location", path)
+	v.w.WriteHeader(http.StatusCreated)
 	return nil
 }
 
@@ -171,13 +214,13 @@ func (v *visit) createComment() error {
 	if err != nil {
 		return err
 	}
-	if err := v.r.ParseForm(); err != nil {
-		return errBadForm
-	}
 	f := v.r.PostForm
 	parent, _ := strconv.ParseInt(f.Get("parent_id"), 10, 64)
 	form := newCommentForm(id, parent)
-	form.Text, form.Key, form.Saved = newlines(f.Get("content")), f.Get("key"), f.Get("draft") != ""
+	form.Text, form.Key = newlines(f.Get("content")), f.Get("key")
+	if key := f.Get("draft"); key != "" {
+		form.Draft, form.Version, form.Saved = key, draftVersion(f), true
+	}
 	if f.Get("do") == "preview" {
 		return v.previewComment(&form)
 	}
@@ -202,12 +245,16 @@ func (v *visit) createComment() error {
 	case v.scripted():
 		p := &threadPage{Post: &post{ID: id}, Comments: []comment{made}, Seen: -1, Mode: "tree"}
 		v.me = &account{author: deref(made.Author)}
+		v.w.Header().Set("Location", commentPath(made.ID))
 		v.w.Header().Set("X-Comments", strconv.FormatInt(made.PostComments, 10))
 		v.fragment(http.StatusCreated, "thread", "comments", p)
 		return nil
 	}
-	return v.redirect(fmt.Sprintf("/comments/%d#comment-%d", made.ID, made.ID))
+	return v.redirect(commentPath(made.ID))
 }
+
+// commentPath returns the page of a comment, at the comment.
+func commentPath(id int64) string { return fmt.Sprintf("/comments/%d#comment-%d", id, id) }
 
 type commentPageForm struct {
 	view
@@ -246,29 +293,44 @@ func (v *visit) renderCommentForm(status int, form commentForm, preview string) 
 	v.render(status, "comment_form", p)
 }
 
+// commentOnPost is a page for a comment, which goes on with the draft in ?draft=.
+func (v *visit) commentOnPost() error {
+	id, err := v.pathID()
+	if err != nil {
+		return err
+	}
+	p := &commentPageForm{Form: newCommentForm(id, 0)}
+	p.Title = "Comment"
+	return v.showCommentForm(p, v.fetch(at("posts", id), nil))
+}
+
 // replyForm is a page for a reply, for browsers without scripts.
 func (v *visit) replyForm() error {
 	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
-	var c comment
+	p := &commentPageForm{Form: newCommentForm(0, id), Parent: &comment{}}
+	p.Title = "Reply"
+	return v.showCommentForm(p, v.fetch(at("comments", id), p.Parent))
+}
+
+// showCommentForm shows a form for a comment on what about reads.
+func (v *visit) showCommentForm(p *commentPageForm, about func() error) error {
+	key := cmp.Or(v.r.URL.Query().Get("draft"), p.Form.Draft)
 	var d draft
-	var unread bool
-	if err = v.load(v.fetch(at("comments", id), &c), v.fetchDraft(draftKey(0, id), &d, &unread)); err != nil {
+	if err := v.load(about, v.fetchDraft(key, &d)); err != nil {
 		return err
 	}
-	p := &commentPageForm{Form: newCommentForm(c.PostID, id), Parent: &c}
-	switch {
-	case d.Key != "":
+	if p.Parent != nil {
+		p.Form = newCommentForm(p.Parent.PostID, p.Parent.ID)
+	}
+	if d.Key != "" {
 		p.Form.fill(&d)
-	case unread:
-		p.Form.Draft = ""
 	}
-	if v.r.URL.Query().Get("quote") != "" && p.Form.Text == "" {
-		p.Form.Text = quote(c.Content)
+	if v.r.URL.Query().Get("quote") != "" && p.Form.Text == "" && p.Parent != nil {
+		p.Form.Text = quote(p.Parent.Content)
 	}
-	p.Title = "Reply"
 	v.render(http.StatusOK, "comment_form", p)
 	return nil
 }
@@ -278,28 +340,56 @@ func quote(text string) string {
 	return "> " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n> ") + "\n\n"
 }
 
+// editForm shows a form with a text, or with the draft of its edit. The draft may be of an earlier version, which was
+// replaced meanwhile: then saving it shows both.
 func (v *visit) editForm(kind string) error {
 	id, err := v.pathID()
 	if err != nil {
 		return err
 	}
-	p := &postForm{ID: id, Heading: "Edit", Comment: kind == "comments"}
-	p.Title = p.Heading
-	if p.Comment {
-		var c comment
-		if err := v.load(v.fetch(at(kind, id), &c)); err != nil {
-			return err
+	p := newEditForm(kind, id)
+	var page list[draft]
+	asked := draft{Key: v.r.URL.Query().Get("draft")}
+	drafts := v.optional(v.fetch("/v1/me/drafts?limit=50", &page))
+	if asked.edits(kind, id) >= 0 {
+		page.Items = make([]draft, 1)
+		drafts = v.fetchDraft(asked.Key, &page.Items[0])
+	}
+	if err := v.load(v.readEdited(p), drafts); err != nil {
+		return err
+	}
+	now := p.Version
+	p.Draft, p.Drafted = fmt.Sprintf("edit-%s-%d-%d", kind, id, now), -1
+	for _, d := range page.Items {
+		if version := d.edits(kind, id); version >= 0 && (!p.Saved || version == now) {
+			p.fill(&d)
+			p.Version = version
 		}
-		p.Text, p.Version, p.PostID = c.Content, c.Version, c.PostID
-	} else {
-		var old post
-		if err := v.load(v.fetch(at(kind, id), &old)); err != nil {
-			return err
-		}
-		p.Subject, p.Text, p.Tags, p.Version = old.Title, old.Content, strings.Join(old.Tags, " "), old.Version
 	}
 	v.render(http.StatusOK, "post_form", p)
 	return nil
+}
+
+func newEditForm(kind string, id int64) *postForm {
+	p := &postForm{ID: id, Heading: "Edit", Comment: kind == "comments"}
+	p.Title = p.Heading
+	return p
+}
+
+// readEdited returns a fetch of the text that a form edits, as it is now.
+func (v *visit) readEdited(p *postForm) func() error {
+	return func() error {
+		if p.Comment {
+			var c comment
+			err := v.fetch(at("comments", p.ID), &c)()
+			p.Text, p.Version, p.PostID = c.Content, c.Version, c.PostID
+			return err
+		}
+		var old post
+		err := v.fetch(at("posts", p.ID), &old)()
+		p.Subject, p.Text, p.Tags, p.Version = old.Title, old.Content, strings.Join(old.Tags, " "), old.Version
+		return err
+	}
 }
 
 // edit saves a text. If somebody else has saved another version meanwhile, the form shows both.
@@ -308,39 +398,64 @@ func (v *visit) edit(kind string) error {
 	if err != nil {
 		return err
 	}
-	if err := v.r.ParseForm(); err != nil {
-		return errBadForm
-	}
 	f := v.r.PostForm
-	p := &postForm{
-		ID: id, Heading: "Edit", Comment: kind == "comments", Subject: f.Get("title"),
-		Text: newlines(f.Get("content")), Tags: f.Get("tags"),
-	}
+	p := newEditForm(kind, id)
+	p.sent(f)
+	p.Key = ""
 	p.Version, _ = strconv.ParseInt(f.Get("version"), 10, 64)
-	p.Title = p.Heading
-	if f.Get("do") == "preview" {
+	path := fmt.Sprintf("/posts/%d", id)
+	if p.Comment {
+		path = commentPath(id)
+	}
+	switch f.Get("do") {
+	case "preview":
 		return v.previewPost(p)
+	case "discard":
+		v.dropDraft(p.Draft)
+		return v.redirect(v.r.URL.Path)
 	}
 	body := map[string]any{"content": p.Text}
 	if !p.Comment {
 		body["title"], body["tags"] = p.Subject, splitTags(p.Tags)
 	}
 	err = v.send(http.MethodPatch, at(kind, id), body, nil, "If-Match", etag(p.Version))
+	p.Problem = problemOf(err)
+	if err != nil && p.Problem.Status == http.StatusPreconditionFailed {
+		now := newEditForm(kind, id)
+		if v.readEdited(now)() == nil && now.equal(p) { // an earlier request has saved it, and its answer was lost
+			err = nil
+		}
+	}
 	switch {
-	case err == nil && p.Comment:
-		return v.redirect(fmt.Sprintf("/comments/%d#comment-%d", id, id))
 	case err == nil:
-		return v.redirect(fmt.Sprintf("/posts/%d", id))
+		v.dropDraft(p.Draft)
+		return v.written(path)
+	case v.scripted():
+		return v.plainProblem(err)
 	case expired(err):
 		return err
-	}
-	p.Problem = problemOf(err)
-	if p.Problem.Status == http.StatusPreconditionFailed {
+	case p.Problem.Status == http.StatusPreconditionFailed:
 		v.conflicting(p, kind)
 	}
 	v.again(p.Problem)
 	v.render(p.Problem.Status, "post_form", p)
 	return nil
+}
+
+// equal reports whether two forms have the same text.
+func (p *postForm) equal(other *postForm) bool {
+	return p.Subject == other.Subject && p.Text == other.Text &&
+		slices.Equal(splitTags(p.Tags), splitTags(other.Tags))
+}
+
+// dropDraft deletes the draft of an edit that was saved or given up. If that fails, the draft stays in the list.
+func (v *visit) dropDraft(key string) {
+	if key == "" {
+		return
+	}
+	if err := v.send(http.MethodDelete, at("me", "drafts", key), nil, nil); err != nil {
+		v.config.Log.InfoContext(v.r.Context(), "a draft not deleted", "request_id", v.id, "error", err)
+	}
 }
 
 // conflicting adds the version that was saved meanwhile. Saving again replaces it.
