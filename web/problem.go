@@ -13,7 +13,7 @@ func (v *visit) plainProblem(err error) error {
 		v.w.Header().Set("Retry-After", strconv.Itoa(p.RetryAfter))
 	}
 	encoded, err := json.Marshal(map[string]any{
-		"status": p.Status, "code": p.Code, "detail": v.explain(p), "errors": p.Errors, "request_id": v.idOf(p),
+		"status": p.Status, "code": p.Code, "detail": v.explain(p), "request_id": v.idOf(p),
 	})
 	if err != nil {
 		return err
