@@ -305,7 +305,7 @@ func (v *visit) sessions() error { return v.showSessions(nil) }
 func (v *visit) showSessions(failed *problem) error {
 	var page list[sessionInfo]
 	if err := v.load(v.fetch(query("/v1/me/sessions", "limit", "100", "cursor", v.cursor()), &page)); err != nil {
-		return err
+		return formOr(failed, err)
 	}
 	return v.renderSettings(&settingsPage{
 		Tab: "sessions", Sessions: page.Items, Next: v.next(page.NextCursor), Problem: failed,
@@ -332,7 +332,7 @@ func (v *visit) showTokens(p *settingsPage) error {
 	var page list[apiToken]
 	err := v.load(v.fetch("/v1/me/tokens?limit=100", &page))
 	if err != nil && p.Made == nil {
-		return err
+		return formOr(p.Problem, err)
 	}
 	p.Tab, p.Tokens, p.Unread = "tokens", page.Items, err != nil
 	return v.renderSettings(p)

@@ -66,7 +66,9 @@ func (p *problem) uncertain() bool { return p.Status >= http.StatusInternalServe
 // problemOf returns err as a problem.
 func problemOf(err error) *problem {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok { // before that of the request to the API, which it ended
-		return &problem{Status: http.StatusRequestEntityTooLarge, Code: "too_large", Detail: "What you sent is too large."}
+		return &problem{
+			Status: http.StatusRequestEntityTooLarge, Code: "too_large", Detail: "What you sent is too large.",
+		}
 	}
 	if p, ok := errors.AsType[*problem](err); ok {
 		return p

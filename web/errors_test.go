@@ -195,8 +195,11 @@ func TestErrors_promiseWhatHolds(t *testing.T) {
 func TestErrors_loseNoField(t *testing.T) {
 	t.Parallel()
 	away, _ := onAPI(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
-	w := send(away, http.MethodPost, "/settings/tokens", url.Values{"name": {"my bot"}, "scope": {"read", "write"}})
+	w := send(away, http.MethodPost, "/settings/tokens", url.Values{
+		"name": {"my bot"}, "scope": {"read", "write"}, "key": {"k"},
+	})
 	for _, field := range []string{
+		"it is carried out only once", `name="key" value="k"`,
 		`<input name="name" value="my bot"`, `name="scope" value="read"`, `name="scope" value="write"`,
 		`action="/settings/tokens"`,
 	} {

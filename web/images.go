@@ -25,7 +25,7 @@ func (v *visit) images() error { return v.showImages(nil) }
 func (v *visit) showImages(failed *problem) error {
 	var page list[image]
 	if err := v.load(v.fetch(query("/v1/me/images", "limit", "20", "cursor", v.cursor()), &page)); err != nil {
-		return err
+		return formOr(failed, err)
 	}
 	p := &imagesPage{Images: page.Items, Next: v.next(page.NextCursor), Problem: failed}
 	p.Title = "Your images"

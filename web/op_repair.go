@@ -36,7 +36,7 @@ func (v *visit) showLetters(status int, p *lettersPage) error {
 	var page list[deadLetter]
 	path := query("/v1/admin/dead-letters", "status", p.Status, "limit", "20", "cursor", v.cursor())
 	if err := v.load(v.fetch(path, &page)); err != nil {
-		return err
+		return formOr(p.Problem, err)
 	}
 	p.Letters, p.Next = page.Items, v.next(page.NextCursor)
 	v.render(status, "op_letters", p)

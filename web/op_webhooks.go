@@ -50,7 +50,7 @@ func (v *visit) showWebhooks(status int, p *webhooksPage) error {
 	p.Tab, p.Title = "webhooks", "Webhooks"
 	var page list[webhook]
 	if err := v.load(v.fetch(query("/v1/admin/webhooks", "limit", "100", "cursor", v.cursor()), &page)); err != nil {
-		return err
+		return formOr(p.Problem, err)
 	}
 	p.Hooks, p.Next = page.Items, v.next(page.NextCursor)
 	v.render(status, "op_webhooks", p)
@@ -108,7 +108,7 @@ func (v *visit) showWebhook(status int, id int64, p *webhooksPage) error {
 	path := query(at("admin", "webhooks", id, "deliveries"), "limit", "30", "state", p.State, "cursor", v.cursor())
 	err := v.load(v.fetch(at("admin", "webhooks", id), p.Hook), v.fetch(path, &page))
 	if err != nil && p.Secret == "" { // no later answer has the secret
-		return err
+		return formOr(p.Problem, err)
 	}
 	p.Hook.ID = id
 	p.Deliveries, p.Next = page.Items, v.next(page.NextCursor)

@@ -25,6 +25,14 @@ func (v *visit) plainProblem(err error) error {
 	return nil
 }
 
+// formOr returns the problem of a form, whose page cannot be shown because of err, or else err.
+func formOr(failed *problem, err error) error {
+	if failed != nil && !expired(err) {
+		return failed
+	}
+	return err
+}
+
 // idOf returns the id of the request that a problem belongs to.
 func (v *visit) idOf(p *problem) string {
 	if p.RequestID != "" {

@@ -2,7 +2,6 @@ package web
 
 import (
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -33,7 +32,8 @@ func TestByPatience_waitsForUploads(t *testing.T) {
 	}
 	transport := byPatience{note(&quick), note(&slow)}
 	for _, one := range [][2]string{{"POST", "/v1/images"}, {"GET", "/v1/images/a"}, {"PUT", "/v1/posts/1/like"}} {
-		_, err := transport.RoundTrip(httptest.NewRequestWithContext(t.Context(), one[0], one[1], nil))
+		r := httptest.NewRequestWithContext(t.Context(), one[0], one[1], nil)
+		_, err := transport.RoundTrip(r) //nolint:bodyclose // there is none
 		require.Error(t, err)
 	}
 	assert.Equal(t, []string{"POST /v1/images"}, slow)
@@ -44,7 +44,7 @@ func TestByPatience_waitsForUploads(t *testing.T) {
 	defer api.Close()
 	at, err := url.Parse(api.URL)
 	require.NoError(t, err)
-	s, err := New(Config{API: at, PublicURL: at, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	s, err := New(Config{API: at, PublicURL: at, Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	made, ok := s.proxy.Transport.(byPatience)
 	require.True(t, ok)
