@@ -180,6 +180,7 @@ func TestWebBrowser_editsHaveDrafts(t *testing.T) {
 		before := b.typed("content")
 		b.enter("content", "Half changed")
 		b.open("/tags")
+		require.Eventually(t, func() bool { return len(s.draftsOf(t, ada)) == 1 }, 10*time.Second, 20*time.Millisecond)
 		b.open("/drafts")
 		b.awaits(fmt.Sprintf("document.querySelector('h2 a[href^=\"%s\"]')", edit))
 		b.open(edit)
