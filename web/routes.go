@@ -129,7 +129,7 @@ func (s *Server) apiRoutes(mux router) {
 		"GET /v1/stream", "PUT /v1/streams/{id}",
 		"PUT /v1/posts/{id}/like", "DELETE /v1/posts/{id}/like",
 		"PUT /v1/comments/{id}/like", "DELETE /v1/comments/{id}/like",
-		"PUT /v1/me/drafts/{key}", "DELETE /v1/me/drafts/{key}", "GET /v1/me/export",
+		"GET /v1/me/drafts/{key}", "PUT /v1/me/drafts/{key}", "DELETE /v1/me/drafts/{key}", "GET /v1/me/export",
 		"GET /v1/admin/log.csv", "GET /v1/admin/operations/{id}", "GET /v1/admin/like-voids/{id}",
 		"GET /v1/admin/pipeline/posts/{id}", "GET /v1/sitemap.xml", "GET /v1/sitemap/{page}",
 		"GET /v1/feeds/new", "GET /v1/feeds/tags/{tag}", "GET /v1/feeds/users/{id}", "GET /v1/feeds/posts/{id}",
