@@ -360,8 +360,9 @@ func (p *proxied) newPost() (post contentJSON) {
 	return post
 }
 
-// restarts stops and starts the api and the web of one machine after the other, under 40 requests a second. No client
-// may notice, and no comment may be written twice.
+// restarts stops and starts the api and the web of one machine after the other, under 40 requests a second, or fewer on
+// a busy machine: an address may not have many unread answers. No client may notice, and no comment may be written
+// twice.
 func (p *proxied) restarts() {
 	p.t.Helper()
 	post := p.newPost()
@@ -388,6 +389,7 @@ func (p *proxied) restarts() {
 	}
 	var sent, wrong, comments atomic.Int64
 	restarted := make(chan struct{})
+	places := make(chan struct{}, 8) // of requests in flight
 	var load sync.WaitGroup
 	load.Go(func() {
 		beat := time.NewTicker(time.Second / 40)
@@ -398,7 +400,13 @@ func (p *proxied) restarts() {
 				return
 			case <-beat.C:
 			}
+			select {
+			case places <- struct{}{}:
+			default:
+				continue
+			}
 			load.Go(func() {
+				defer func() { <-places }()
 				sent.Add(1)
 				r, err := request(n)
 				if err != nil || r.status >= 400 {
@@ -421,6 +429,6 @@ func (p *proxied) restarts() {
 	close(restarted)
 	load.Wait()
 	p.t.Logf("%d requests, %d of them failed; %d comments", sent.Load(), wrong.Load(), comments.Load())
-	assert.Greater(p.t, sent.Load(), int64(200))
+	assert.Greater(p.t, sent.Load(), int64(100))
 	assert.EqualValues(p.t, comments.Load(), p.count("SELECT COUNT(*) FROM comments WHERE post_id=?", post.ID))
 }
