@@ -169,7 +169,8 @@ func TestToken_isNotCreatedByAnEndedSession(t *testing.T) {
 		here.must(t, 204, ada, "POST", "/v1/auth/logout", nil)
 		r, err := there.try(ada, "GET", "/v1/me", nil)
 		require.NoError(t, err)
-		there.refused(t, 401, "unauthorized", ada, "POST", "/v1/me/tokens", obj{"name": "x", "scopes": []string{"read"}})
+		there.refused(t, 401, "unauthorized", ada, "POST", "/v1/me/tokens",
+			obj{"name": "x", "scopes": []string{"read"}})
 		if r.Status == 200 { // the other process has not read of the end yet, which takes it a second at most
 			if cached++; cached == 3 {
 				return
