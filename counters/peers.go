@@ -37,7 +37,7 @@ type peerMessage struct {
 
 var (
 	// ErrNoPeer means that no process with the name receives.
-	ErrNoPeer = errors.New("there is no such process")
+	ErrNoPeer = errors.New("the process does not receive requests")
 	// ErrPeerSilent means that the process has not replied in time. It may have carried the request out.
 	ErrPeerSilent = errors.New("the process does not reply")
 )

@@ -189,7 +189,7 @@ func (s *Server) following(ctx context.Context, viewer int64, targets []models.T
 		maps.Copy(known, read)
 	}
 	if !slices.ContainsFunc(targets, func(t models.Target) bool { return !known[t].Gone() }) {
-		return live.Following{}, models.Errorf(models.CodeNotFound, "There are no such posts, comments, drops or tags.")
+		return live.Following{}, models.Errorf(models.CodeNotFound, "None of these posts, comments, drops and tags exist.")
 	}
 	f := live.Following{
 		Targets: targets, Known: known,
@@ -323,7 +323,7 @@ func (s *Server) targets(c *fiber.Ctx, w *streamWants) ([]models.Target, error) 
 	}
 	switch {
 	case len(targets) == 0 && len(w.tags) > 0:
-		return nil, models.Errorf(models.CodeNotFound, "There are no such tags.")
+		return nil, models.Errorf(models.CodeNotFound, "None of these tags exist.")
 	case len(targets) == 0:
 		return nil, models.Invalid("posts",
 			models.Missing().Saying("must name what to follow, unless another field does"))

@@ -61,7 +61,7 @@ func (a *assets) url(name string) (string, error) {
 	if p, ok := a.names[name]; ok {
 		return p, nil
 	}
-	return "", fmt.Errorf("there is no asset %q", name)
+	return "", fmt.Errorf("asset %q not found", name)
 }
 
 func (a *assets) ServeHTTP(w http.ResponseWriter, r *http.Request) {

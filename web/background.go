@@ -6,16 +6,16 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// maxAfter bounds what goes on at the same time after answers. What exceeds it is not done.
+// maxAfter bounds the calls that run at the same time after answers. Further calls are skipped.
 const maxAfter = 64
 
-// background runs what no reader should wait for.
+// background runs work that no reader should wait for.
 type background struct{ room *semaphore.Weighted }
 
 func newBackground() background { return background{semaphore.NewWeighted(maxAfter)} }
 
-// after calls f in a goroutine. The request may end before. It reports false if there is no room. Requests to the API
-// end by themselves, after apiTimeout.
+// after calls f in a goroutine, which may outlive the request. It reports false if maxAfter calls are running. The context
+// of f has no deadline, because each request to the API has one: apiTimeout.
 func (b background) after(ctx context.Context, f func(context.Context)) bool {
 	if !b.room.TryAcquire(1) {
 		return false

@@ -31,7 +31,7 @@ func served(t *testing.T, api http.HandlerFunc) (pages *httptest.Server, registr
 	return pages, registry
 }
 
-// Requests are counted by route, whatever their paths are, and a stream takes the time until it begins.
+// Requests are counted by route and not by path. A stream counts until its first byte.
 func TestMetrics_areByRoute(t *testing.T) {
 	t.Parallel()
 	events := make(chan string)

@@ -301,7 +301,7 @@ func failedCases(results []caseResult) map[string]string {
 	return failed
 }
 
-// failedProblem is the problem of an act of which a part failed.
+// failedProblem is the problem of an act that failed in part.
 func failedProblem(failed map[string]string, all int) *problem {
 	p := &problem{Status: http.StatusConflict, Code: "conflict", Detail: "Nothing was done."}
 	if len(failed) < all {

@@ -114,7 +114,7 @@ func (s *Server) url(path string) string {
 	return strings.TrimSuffix(s.config.PublicURL.String(), "/") + path
 }
 
-// trusted is the only way by which text becomes HTML: the API has sanitised it.
+// trusted is the only function that turns text into HTML. The API has sanitized the text.
 func trusted(contentHTML string) template.HTML {
 	return template.HTML(contentHTML) //nolint:gosec // see above
 }

@@ -297,7 +297,7 @@ func (h *Hub) Holds(id string, owner [32]byte) bool {
 }
 
 // ErrNoStream means that no open stream has the id, or that it belongs to another owner.
-var ErrNoStream = &models.Error{Code: models.CodeNotFound, Message: "There is no such stream."}
+var ErrNoStream = &models.Error{Code: models.CodeNotFound, Message: "The stream was not found; it may have ended."}
 
 // Change replaces what a stream follows. The counts of targets that it did not follow are sent at once. Change returns
 // ErrNoStream, or an error of Admit; then the stream follows what it did.

@@ -280,7 +280,7 @@ func (s *Store) commentListOpen(ctx context.Context, q CommentQuery) error {
 	return nil
 }
 
-// CommentsCount returns the number of comments on a post that are not deleted; 0 if there is no such post.
+// CommentsCount returns the number of comments on a post that are not deleted, or 0 if the post does not exist.
 func (s *Store) CommentsCount(ctx context.Context, postID int64) (n int64, err error) {
 	const query = `
 		SELECT comments_count
