@@ -189,7 +189,8 @@ func (s *Server) following(ctx context.Context, viewer int64, targets []models.T
 		maps.Copy(known, read)
 	}
 	if !slices.ContainsFunc(targets, func(t models.Target) bool { return !known[t].Gone() }) {
-		return live.Following{}, models.Errorf(models.CodeNotFound, "None of these posts, comments, drops and tags exist.")
+		return live.Following{}, models.Errorf(models.CodeNotFound,
+			"None of these posts, comments, drops and tags exist.")
 	}
 	f := live.Following{
 		Targets: targets, Known: known,

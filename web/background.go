@@ -14,8 +14,8 @@ type background struct{ room *semaphore.Weighted }
 
 func newBackground() background { return background{semaphore.NewWeighted(maxAfter)} }
 
-// after calls f in a goroutine, which may outlive the request. It reports false if maxAfter calls are running. The context
-// of f has no deadline, because each request to the API has one: apiTimeout.
+// after calls f in a goroutine, which may outlive the request. It reports false if maxAfter calls are running. The
+// context of f has no deadline, because each request to the API has one: apiTimeout.
 func (b background) after(ctx context.Context, f func(context.Context)) bool {
 	if !b.room.TryAcquire(1) {
 		return false
