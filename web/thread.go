@@ -490,23 +490,26 @@ func (v *visit) profile() error {
 	if _, err := strconv.ParseInt(name, 10, 64); err != nil {
 		by = at("users", "by-name", name)
 	}
-	p.User.Posts, p.User.Comments = &list[post]{}, &list[titledComment]{}
+	posts, comments := &list[post]{}, &list[titledComment]{}
 	var err error
 	switch {
 	case cursor == "":
+		p.User.Posts, p.User.Comments = posts, comments
 		err = v.load(v.fetch(query(by, "include", p.Tab), &p.User))
 	case by != at("users", name): // a link that nobody has given out: a page that goes on has the id
 		if err = v.fetch(by, &p.User)(); err == nil {
 			return v.redirect(query(p.path(), "cursor", cursor))
 		}
 	case p.Tab == "posts":
-		err = v.load(v.fetch(by, &p.User), v.fetch(query(at("users", name, "posts"), "cursor", cursor), p.User.Posts))
+		err = v.load(v.fetch(by, &p.User), v.fetch(query(at("users", name, "posts"), "cursor", cursor), posts))
 	default:
-		err = v.load(v.fetch(by, &p.User),
-			v.fetch(query(at("users", name, "comments"), "cursor", cursor), p.User.Comments))
+		err = v.load(v.fetch(by, &p.User), v.fetch(query(at("users", name, "comments"), "cursor", cursor), comments))
 	}
 	if err != nil {
 		return err
+	}
+	if cursor != "" { // not before: the fetches run at the same time, and one of them writes the user
+		p.User.Posts, p.User.Comments = posts, comments
 	}
 	next := p.User.Posts.NextCursor
 	if p.Tab == "comments" {
