@@ -2,6 +2,7 @@ package counters
 
 import (
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,6 +28,11 @@ func demoted(t *testing.T) *Redis {
 	host, port, err := net.SplitHostPort(leader.Addr())
 	require.NoError(t, err)
 	require.NoError(t, plain.ReplicaOf(t.Context(), host, port).Err())
+	// The first replica of a server changes its history, which closes its shards.
+	testkit.Eventually(t, 20*time.Second, func() (bool, string) {
+		info := plain.Info(t.Context(), "replication").Val()
+		return strings.Contains(info, "master_link_status:up"), info
+	})
 	openShard(t, primary, 1, 1)
 	warmUp(t, primary, post(1))
 	like(t, primary, post(1), 7)
