@@ -87,7 +87,7 @@ func (s *site) show(
 		"--disable-dev-shm-usage", "--no-first-run", "--user-data-dir="+t.TempDir(), "--window-size=1000,1400",
 		"--screenshot="+filepath.Join(folder, name+".png"),
 		fmt.Sprintf("%s/#%s,%s,%d", s.URL, name, as.Token, id))
-	browser.WaitDelay = time.Second
+	browser.WaitDelay = 20 * time.Second // its helpers end after it, later on a busy machine
 	ended := make(chan error, 1)
 	output := &logBuffer{}
 	browser.Stdout, browser.Stderr = output, output
