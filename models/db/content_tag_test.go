@@ -17,7 +17,8 @@ import (
 	"likewise/models/db"
 )
 
-// wrongTags counts the tags whose count differs from the number of their posts, as of one instant.
+// wrongTags counts the tags whose count differs from the number of their posts. While transactions run, the tags must be
+// locked: see lockedWrongTags.
 const wrongTags = `
 	SELECT COUNT(*)
 	FROM tags t
@@ -27,6 +28,31 @@ const wrongTags = `
 		JOIN posts p ON p.id=g.post_id AND p.status=1
 		WHERE g.tag_id=t.id AND g.status=1
 	)`
+
+// lockedWrongTags is wrongTags while the rows of the tags are locked. It ignores tags that are created meanwhile.
+//
+// wrongTags alone reports differences that never were. To take a snapshot, MariaDB visits the running transactions one
+// by one, and the snapshot may have a transaction without one whose lock it waited for (see Locks in docs/design.md).
+// The count of their tag is then that of both, and the rows are those of one.
+//
+// A transaction that changes the posts of a tag holds the lock of the tag's row when it commits. So under these locks,
+// a snapshot has all of such a transaction or nothing. If the product wrote rows and counts in two transactions, the
+// second would wait for the locks, and the rows of the first would be found without it.
+func lockedWrongTags(store *db.DB) (wrong int, err error) {
+	const lock = `
+		SELECT id
+		FROM tags FORCE INDEX (PRIMARY)
+		ORDER BY id
+		FOR UPDATE`
+	err = store.Transact(context.Background(), func(tx *db.Tx) error {
+		var ids []int64
+		if err := tx.Raw(lock).Scan(&ids).Error; err != nil || len(ids) == 0 {
+			return err
+		}
+		return tx.Raw(wrongTags + " AND t.id IN (" + db.JoinIDs(ids) + ")").Scan(&wrong).Error
+	})
+	return wrong, err
+}
 
 func tagged(t testing.TB, store *db.DB, author models.Author, tags ...string) *models.Post {
 	t.Helper()
@@ -42,12 +68,11 @@ func TestTags_countsHoldAtEveryCommit(t *testing.T) {
 	ada := newUser(t, store, "ada")
 	var done atomic.Bool
 	var watching sync.WaitGroup
+	checks := 0
 	watching.Go(func() {
-		for !done.Load() {
-			var wrong int
-			if err := store.Pool().QueryRowContext(context.Background(), wrongTags).Scan(&wrong); err != nil ||
-				wrong != 0 {
-				t.Errorf("%d tags are counted wrongly, %v", wrong, err)
+		for ; !done.Load(); checks++ {
+			if wrong, err := lockedWrongTags(store); err != nil || wrong != 0 {
+				t.Errorf("%d tags are counted wrongly at check %d, %v", wrong, checks, err)
 				return
 			}
 		}
@@ -91,6 +116,7 @@ func TestTags_countsHoldAtEveryCommit(t *testing.T) {
 	writing.Wait()
 	done.Store(true)
 	watching.Wait()
+	assert.Greater(t, checks, 5)
 	assert.Zero(t, count(t, store, wrongTags))
 	assert.Equal(t, 6, count(t, store, "SELECT COUNT(*) FROM tags"))
 	assert.Zero(t, count(t, store, `
