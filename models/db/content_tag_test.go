@@ -17,8 +17,8 @@ import (
 	"likewise/models/db"
 )
 
-// wrongTags counts the tags whose count differs from the number of their posts. While transactions run, the tags must be
-// locked: see lockedWrongTags.
+// wrongTags counts the tags whose count differs from the number of their posts. While transactions run, the tags must
+// be locked: see lockedWrongTags.
 const wrongTags = `
 	SELECT COUNT(*)
 	FROM tags t
