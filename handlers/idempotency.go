@@ -216,8 +216,12 @@ func replyKept(c *fiber.Ctx) error {
 	return c.JSON(kept)
 }
 
-// repeatRegistration checks the present password and opens a new session in place of the first.
+// repeatRegistration checks the present password and opens a new session in place of the first. A registration that
+// waits for its confirmation has none.
 func (s *Server) repeatRegistration(c *fiber.Ctx) error {
+	if s.registration == RegistrationVerified {
+		return replyMailed(c)
+	}
 	var in models.Registration
 	err := decode(c, fields{
 		"username": lineOf{&in.Username}, "email": lineOf{&in.Email}, "password": &in.Password,

@@ -39,6 +39,7 @@ var (
 	limitReport   = &routeLimit{quota: &admission.ReportQuota}
 	limitPassword = &routeLimit{quota: &admission.PasswordQuota}
 	limitLogin    = &routeLimit{quota: &admission.LoginQuota}
+	limitMail     = &routeLimit{quota: &admission.MailQuota}            // and a rate of the recipient; see takeMail
 	limitRender   = &routeLimit{quota: &admission.RenderQuota, cost: 2} // and more by the length of the text
 
 	// The handlers of these count by themselves.

@@ -52,11 +52,16 @@ func (s *Server) routes() []route {
 		{"POST", "/v1/auth/register", models.PermAccountCreate, limitRegister, s.register, s.repeatRegistration},
 		{"POST", "/v1/auth/login", models.PermSessionCreate, limitLogin, s.login, s.login},
 		{"POST", "/v1/auth/logout", models.PermSessionEnd, limitWrite, s.logout, replyNothing},
+		{"POST", "/v1/auth/password-reset", models.PermPasswordReset, limitMail, s.requestReset, replyMailed},
+		{"POST", "/v1/auth/password-reset/confirm", models.PermPasswordReset, limitLogin, s.resetPassword, replyNothing},
+		{"POST", "/v1/auth/email/confirm", models.PermEmailConfirm, limitLogin, s.confirmEmail, replyNothing},
+		{"POST", "/v1/auth/email/undo", models.PermEmailConfirm, limitLogin, s.undoEmail, replyNothing},
 
 		// The viewer's account
 		{"GET", "/v1/me", models.PermAccountRead, limitRead, s.me, nil},
 		{"PATCH", "/v1/me", models.PermAccountEdit, limitWrite, s.editMe, nil},
 		{"DELETE", "/v1/me", models.PermAccountDelete, limitPassword, s.deleteMe, nil},
+		{"PUT", "/v1/me/email", models.PermAccountEmail, limitPassword, s.changeEmail, nil},
 		{"PUT", "/v1/me/password", models.PermAccountPassword, limitPassword, s.changePassword, nil},
 		{"GET", "/v1/me/export", models.PermAccountExport, limitRead, s.exportMe, nil},
 		{"GET", "/v1/me/sessions", models.PermSessionList, limitRead, s.listSessions, nil},

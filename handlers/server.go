@@ -95,6 +95,10 @@ type Config struct {
 	// PublicURL is the URL of the front end, such as "https://forum.example", without a slash at its end. The front end
 	// forwards /v1 to the API. Feeds and the sitemap contain it; without it, there are none.
 	PublicURL string
+	// Mail is set if the site sends mail: see workers.Mailer. Otherwise what needs mail is refused (CodeMailOff).
+	Mail bool
+	// Registration says who can register; "" means RegistrationOpen. RegistrationVerified needs Mail.
+	Registration Registration
 	// ReservedNames lists usernames that nobody can register, in addition to those of models.NewReservedNames.
 	ReservedNames []string
 	// Limiter counts the requests of clients; nil means no limits. LimitFactor multiplies the rates of admission;
@@ -112,6 +116,16 @@ type Config struct {
 	Timeout         time.Duration    // of a whole request; 0 means 10 s
 	Now             func() time.Time // the clock; nil means time.Now. Deadlines of sockets keep to real time
 }
+
+// Registration says who can register.
+type Registration string
+
+// The modes of registration.
+const (
+	RegistrationOpen     Registration = "open"     // everybody, at once
+	RegistrationVerified Registration = "verified" // everybody who confirms their address
+	RegistrationClosed   Registration = "closed"   // nobody; the operator creates accounts
+)
 
 // Server is the API. It is safe for concurrent use.
 type Server struct {
@@ -164,6 +178,8 @@ type Server struct {
 	avatarHosts    avatarHosts
 	publicURL      publicURL
 	reserved       models.ReservedNames
+	registration   Registration
+	mail           bool
 
 	privateWebhooks bool
 	local           bool
@@ -203,6 +219,7 @@ func New(c Config) (*Server, error) {
 		proxies: c.TrustedProxies,
 		images:  c.Images, imageMaker: c.MakeImage, imageRoom: c.Room, uploads: admission.NewUploads(factor),
 		avatarHosts: c.AvatarHosts, publicURL: publicURL(c.PublicURL), reserved: reserved,
+		registration: c.Registration, mail: c.Mail,
 		privateWebhooks: c.PrivateWebhooks, local: c.Local,
 	}
 	s.expensive, s.moderatorShare = admission.NewShares(c.Store.Pool().Stats().MaxOpenConnections)
@@ -291,10 +308,14 @@ func (c *Config) complete() error {
 	if c.LimitFactor < 0 || math.IsNaN(c.LimitFactor) || math.IsInf(c.LimitFactor, 0) {
 		return fmt.Errorf("handlers: Config.LimitFactor is %v", c.LimitFactor)
 	}
+	if err := CheckRegistration(c.Registration, c.Mail); err != nil {
+		return fmt.Errorf("handlers: Config.Registration: %w", err)
+	}
 	if c.LikeLimit < 0 {
 		return fmt.Errorf("handlers: Config.LikeLimit is %d", c.LikeLimit)
 	}
 	c.LimitFactor = cmp.Or(c.LimitFactor, 1)
+	c.Registration = cmp.Or(c.Registration, RegistrationOpen)
 	c.Room = cmp.Or(c.Room, models.DefaultImageRoom)
 	c.MaxStreams = cmp.Or(c.MaxStreams, live.MaxStreams)
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, admission.DefaultInFlight)

@@ -16,20 +16,24 @@ import (
 
 // userJSON is an account as its own user sees it.
 type userJSON struct {
-	ID          int64       `json:"id"`
-	Username    string      `json:"username"`
-	Email       *string     `json:"email"` // null if the account has none
-	Role        string      `json:"role"`
-	DisplayName *string     `json:"display_name"` // null: the username is displayed
-	Bio         string      `json:"bio"`
-	AvatarURL   shownAvatar `json:"avatar_url"`
-	CreatedAt   time.Time   `json:"created_at"`
+	ID       int64   `json:"id"`
+	Username string  `json:"username"`
+	Email    *string `json:"email"` // null if the account has none
+	// Whether the user has shown that the address is theirs, and the address that waits for that.
+	EmailVerified bool        `json:"email_verified"`
+	PendingEmail  *string     `json:"pending_email"`
+	Role          string      `json:"role"`
+	DisplayName   *string     `json:"display_name"` // null: the username is displayed
+	Bio           string      `json:"bio"`
+	AvatarURL     shownAvatar `json:"avatar_url"`
+	CreatedAt     time.Time   `json:"created_at"`
 }
 
 func (s *Server) newUserJSON(u *models.User) userJSON {
 	out := userJSON{
 		ID: u.ID, Username: u.Username, Role: u.Role.String(), DisplayName: u.DisplayName, Bio: u.Bio,
 		AvatarURL: s.avatarHosts.show(u.AvatarURL), CreatedAt: u.CreatedAt,
+		EmailVerified: u.EmailVerifiedAt != nil, PendingEmail: u.PendingEmail,
 	}
 	if !strings.HasSuffix(u.Email, models.NoEmailDomain) {
 		out.Email = &u.Email
@@ -50,6 +54,9 @@ type sessionJSON struct {
 }
 
 func (s *Server) register(c *fiber.Ctx) error {
+	if s.registration == RegistrationClosed {
+		return models.Errorf(models.CodeClosed, "This site does not accept registrations.")
+	}
 	var in models.Registration
 	err := decode(c, fields{
 		"username": lineOf{&in.Username}, "email": lineOf{&in.Email}, "password": &in.Password,
@@ -71,11 +78,29 @@ func (s *Server) register(c *fiber.Ctx) error {
 		return err
 	}
 	user := &models.User{Username: in.Username, Email: in.Email, PasswordHash: hash}
-	token, err := s.accounts.Register(c.UserContext(), user, userAgent(c))
+	if s.registration == RegistrationVerified {
+		return s.requestRegistration(c, user)
+	}
+	token, err := s.accounts.Register(c.UserContext(), user, userAgent(c), s.mail)
 	if err != nil {
 		return err
 	}
 	return s.replyRegistered(c, user, token)
+}
+
+// requestRegistration sends a mail to the address of a registration. An address that is known gets another mail, and
+// the same answer. A name that is taken is refused, because names are public.
+func (s *Server) requestRegistration(c *fiber.Ctx, user *models.User) error {
+	if err := s.takeMail(c, user.Email); err != nil {
+		return err
+	}
+	if err := s.accounts.FreeUsername(c.UserContext(), user.Username); err != nil {
+		return err
+	}
+	if err := s.accounts.RequestRegistration(c.UserContext(), user); err != nil {
+		return err
+	}
+	return replyMailed(c)
 }
 
 func (s *Server) replyRegistered(c *fiber.Ctx, user *models.User, token string) error {

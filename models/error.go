@@ -21,6 +21,9 @@ const (
 	CodeUnauthorized Code = "unauthorized"        // 401: no valid token
 	CodeForbidden    Code = "forbidden"           // 403: the caller may not do this
 	CodeBanned       Code = "banned"              // 403: the account is banned
+	CodeBadLink      Code = "bad_link"            // 403: a link from a mail cannot be used any longer
+	CodeMailOff      Code = "mail_off"            // 403: it needs mail, and this site sends none
+	CodeClosed       Code = "registration_closed" // 403: nobody can register
 	CodeLocked       Code = "locked"              // 403: a moderator has locked the content
 	CodeNotStarted   Code = "not_started"         // 403: the drop has not begun
 	CodeEnded        Code = "ended"               // 403: the drop has ended

@@ -66,6 +66,15 @@ var (
 	PermAccountPassword = permission("account.password", RoleUser, All, SessionOnly)
 	PermAccountDelete   = permission("account.delete", RoleUser, All, SessionOnly)
 
+	// Change the e-mail address.
+
+	PermAccountEmail = permission("account.email", RoleUser, All, SessionOnly)
+
+	// Set a new password, and confirm or restore an address, by a link from a mail.
+
+	PermPasswordReset = permission("password.reset", RoleAnonymous, All, NoToken)
+	PermEmailConfirm  = permission("email.confirm", RoleAnonymous, All, NoToken)
+
 	// Request and download an archive of all data about the account.
 
 	PermAccountExport = permission("account.export", RoleUser, All, SessionOnly)

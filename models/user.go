@@ -11,17 +11,20 @@ import (
 
 // User is an account. An account without a password hash cannot log in.
 type User struct {
-	ID             int64
-	Username       string // unique without regard to case or accents
-	Email          string // unique; ends in NoEmailDomain if the account has no address
-	PasswordHash   string
-	Role           Role
-	DisplayName    *string // nil: shows the username
-	Bio            string
-	AvatarURL      *string // nil: none
-	FollowersCount int64
-	CreatedAt      time.Time
-	UpdatedAt      time.Time
+	ID                 int64
+	Username           string     // unique without regard to case or accents
+	Email              string     // unique; ends in NoEmailDomain if the account has no address
+	EmailVerifiedAt    *time.Time // nil: nobody has shown that the address is theirs
+	EmailUndeliverable bool       // a mail to the address was refused for good
+	PendingEmail       *string    // waits for its confirmation; nil: none
+	PasswordHash       string
+	Role               Role
+	DisplayName        *string // nil: shows the username
+	Bio                string
+	AvatarURL          *string // nil: none
+	FollowersCount     int64
+	CreatedAt          time.Time
+	UpdatedAt          time.Time
 }
 
 // Author is the author of content, or another user that a list shows. Of a deleted account it has only the id, a

@@ -109,6 +109,13 @@ func (f *FieldErrors) checkEmail(field, email string) {
 	f.Check(validEmail(email), field, fault.Saying("must be an e-mail address of at most %d characters", MaxEmail))
 }
 
+// ValidateEmail checks an e-mail address, which came in field (CodeInvalid).
+func ValidateEmail(field, email string) error {
+	var f FieldErrors
+	f.checkEmail(field, email)
+	return f.Err()
+}
+
 func validEmail(s string) bool {
 	a, err := mail.ParseAddress(s)
 	if err != nil || a.Address != s || utf8.RuneCountInString(s) > MaxEmail {

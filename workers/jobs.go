@@ -401,6 +401,10 @@ func (j *Jobs) purge(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	mails, err := j.purgeMails(ctx)
+	if err != nil {
+		return "", err
+	}
 	notifications, err := inBatches(ctx, people.New(j.Store).PurgeNotifications)
 	if err != nil {
 		return "", err
@@ -418,8 +422,21 @@ func (j *Jobs) purge(ctx context.Context) (string, error) {
 	}
 	drafts, err := inBatches(ctx, reader.New(j.Store).PurgeDrafts)
 	return fmt.Sprintf("deleted %d expired sessions, %d idempotency keys, %d old events of the security log, "+
-		"%d held names, %d old notifications, %d old deliveries to webhooks, %d read marks and %d drafts",
-		sessions, keys, events, held, notifications, deliveries, marks, drafts), err
+		"%d held names, %d old mails, %d old notifications, %d old deliveries to webhooks, %d read marks and %d drafts",
+		sessions, keys, events, held, mails, notifications, deliveries, marks, drafts), err
+}
+
+// purgeMails deletes old mails, and the links and registrations that nobody can use any longer. It returns the number
+// of mails.
+func (j *Jobs) purgeMails(ctx context.Context) (int64, error) {
+	store := accounts.New(j.Store)
+	if _, err := inBatches(ctx, store.PurgeLinks); err != nil {
+		return 0, err
+	}
+	if _, err := inBatches(ctx, store.PurgeRegistrations); err != nil {
+		return 0, err
+	}
+	return inBatches(ctx, store.PurgeMails)
 }
 
 const purgeBatch = 1000

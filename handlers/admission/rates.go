@@ -2,6 +2,8 @@ package admission
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"math"
 	"time"
@@ -93,7 +95,9 @@ var (
 	editQuota = Quota{Name: "edits", User: counters.Rate{Burst: 20, Every: time.Hour}}
 
 	RegisterQuota = Quota{Name: "accounts", Address: counters.Rate{Burst: 10, Every: 6 * time.Minute}}
-	LoginQuota    = Quota{Name: "logins", Address: counters.Rate{Burst: 100, Every: 9 * time.Second}}
+	// MailQuota bounds what sends a mail to an address that the client names. Each recipient has a rate, too.
+	MailQuota  = Quota{Name: "mails", Address: counters.Rate{Burst: 5, Every: 12 * time.Minute}}
+	LoginQuota = Quota{Name: "logins", Address: counters.Rate{Burst: 100, Every: 9 * time.Second}}
 )
 
 const (
@@ -266,6 +270,20 @@ func (r *Rates) Take(ctx context.Context, from Client, q Quota) error {
 		}
 	}
 	return nil
+}
+
+// recipientRate bounds the mails to one address that anybody can cause: three an hour.
+var recipientRate = counters.Rate{Burst: 3, Every: 20 * time.Minute}
+
+// TakeMail counts a mail to an address that the client names, whether it is known here or not.
+func (r *Rates) TakeMail(ctx context.Context, from Client, address string) error {
+	if r.limiter == nil {
+		return nil
+	}
+	sum := sha256.Sum256([]byte(models.NormalizeLogin(address)))
+	return r.take(ctx, from, part{
+		"mails-to-address", "mails-to:" + hex.EncodeToString(sum[:16]), recipientRate.Scale(r.factor),
+	})
 }
 
 // TakeEdit counts one edit of a post or comment.

@@ -74,3 +74,25 @@ func (s *Store) PurgeHeldNames(ctx context.Context, limit int) (int64, error) {
 	}
 	return purged, nil
 }
+
+// FreeUsername returns CodeConflict, with the field, if an account has the username or a deleted one holds it.
+func (s *Store) FreeUsername(ctx context.Context, username string) error {
+	const count = `
+		SELECT COUNT(*)
+		FROM users
+		WHERE username=?`
+	err := s.Transact(ctx, func(tx *db.Tx) error {
+		var taken int
+		if err := tx.Raw(count, username).Scan(&taken).Error; err != nil {
+			return err
+		}
+		if taken > 0 {
+			return errTaken("username")
+		}
+		return notHeld(tx, &models.User{Username: username})
+	})
+	if err != nil {
+		return fmt.Errorf("check username: %w", err)
+	}
+	return nil
+}

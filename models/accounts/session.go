@@ -88,11 +88,23 @@ func cleanAgent(s string) string {
 	return s
 }
 
-// Register creates an account, as CreateUser does, and its first session, in one transaction.
-func (s *Store) Register(ctx context.Context, u *models.User, userAgent string) (token string, err error) {
+// Register creates an account, as CreateUser does, and its first session, in one transaction. If confirm is set, a mail
+// asks the user to confirm the address.
+func (s *Store) Register(
+	ctx context.Context, u *models.User, userAgent string, confirm bool,
+) (token string, err error) {
+	if confirm {
+		u.PendingEmail = &u.Email
+	}
 	err = s.Transact(ctx, func(tx *db.Tx) error {
 		if err := createUser(tx, u); err != nil {
 			return err
+		}
+		if confirm {
+			err := queueMail(tx, mailRow{kind: models.MailEmailConfirm, userID: u.ID, address: u.Email})
+			if err != nil {
+				return err
+			}
 		}
 		if token, err = createSession(tx, u.ID, userAgent); err != nil {
 			return err
@@ -245,6 +257,10 @@ func (s *Store) ChangePassword(
 		UPDATE users
 		SET password_hash=?
 		WHERE id=? AND password_hash=? AND deleted_at IS NULL`
+	const readEmail = `
+		SELECT email
+		FROM users
+		WHERE id=?`
 	err = s.Transact(ctx, func(tx *db.Tx) error {
 		updated := tx.Exec(update, hash, userID, old)
 		if updated.Error != nil {
@@ -256,7 +272,11 @@ func (s *Store) ChangePassword(
 		if ended, err = EndSessions(tx, userID, db.Matching("token_hash<>UNHEX(?)", db.HexOf(keep))); err != nil {
 			return err
 		}
-		return LogSecurity(tx, SecurityEvent{Kind: eventPassword, UserID: userID})
+		var email string
+		if err := tx.Raw(readEmail, userID).Scan(&email).Error; err != nil {
+			return err
+		}
+		return passwordChanged(tx, userID, email, eventPassword)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("change password of user %d: %w", userID, err)

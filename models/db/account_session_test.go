@@ -18,7 +18,7 @@ func TestLogin_failsAfterThePasswordChanged(t *testing.T) {
 	store := openStore(t)
 	ctx := t.Context()
 	user := &models.User{Username: "ada", Email: "ada@example.org", PasswordHash: "first"}
-	token, err := accounts.New(store).Register(ctx, user, "")
+	token, err := accounts.New(store).Register(ctx, user, "", false)
 	require.NoError(t, err)
 	keep := models.HashToken(token)
 	before := *user

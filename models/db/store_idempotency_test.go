@@ -129,7 +129,7 @@ func TestRequestLease_namesCreatedRows(t *testing.T) {
 		},
 		func(ctx context.Context) int64 {
 			token, err := accounts.New(store).Register(ctx, &models.User{Username: "grace", Email: "grace@example.org"},
-				"")
+				"", false)
 			require.NoError(t, err)
 			hash := models.HashToken(token)
 			return int64(binary.BigEndian.Uint64(hash[:]))
