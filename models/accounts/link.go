@@ -348,7 +348,7 @@ func confirmAddress(tx *db.Tx, token string, l *link) error {
 	return LogSecurity(tx, SecurityEvent{Kind: eventEmailChanged, UserID: l.UserID})
 }
 
-// UndoEmail gives an account back the address from which it was changed, by the link in the notice to that address. It
+// UndoEmail restores the address that an account had before a change, by the link in the notice to that address. It
 // ends all sessions and API tokens, because somebody else may have changed it, and returns their hashes. CodeBadLink:
 // the link cannot be used. CodeConflict: another account has the address meanwhile.
 func (s *Store) UndoEmail(ctx context.Context, token string) (ended [][32]byte, err error) {
