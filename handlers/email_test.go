@@ -308,6 +308,13 @@ func TestRegister_verifiesTheAddressFirst(t *testing.T) {
 		return string(r.Body) + strings.Join(a.sent.kinds(), "\n")
 	}
 	unknown := register("ada", "ada@example.org")
+	retried := header{"Idempotency-Key", "a registration that is repeated"}
+	for range 2 {
+		a.must(t, 202, account{}, "POST", "/v1/auth/register",
+			obj{"username": "grace", "email": "grace@example.org", "password": "difference engine"}, retried)
+	}
+	assert.EqualValues(t, 1, a.number(t, "SELECT COUNT(*) FROM registrations WHERE username='grace'"))
+	a.exec(t, "DELETE FROM mails WHERE address='grace@example.org'")
 	token := a.mail(t, models.MailRegistration, "ada@example.org").Token
 	a.refused(t, 401, "unauthorized", account{}, "POST", "/v1/auth/login",
 		obj{"login": "ada", "password": "difference engine"})

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -131,6 +132,25 @@ var staged = map[string]func(w *world, try *idempotentTry){
 	"unbanUser": func(w *world, try *idempotentTry) { w.ban(try.owner) },
 }
 
+// link returns the token of a link that was sent to an address of the user.
+func (w *world) link(user account, kind models.MailKind) string {
+	w.t.Helper()
+	token, hash := models.NewToken()
+	address := user.Name + "@example.org"
+	switch kind {
+	case models.MailPasswordReset:
+		w.exec("UPDATE users SET email=? WHERE id=?", address, user.ID)
+	case models.MailEmailConfirm:
+		w.exec("UPDATE users SET pending_email=? WHERE id=?", address, user.ID)
+	default: // the account has another address now
+	}
+	w.exec(`
+		INSERT INTO account_links (token_hash, mail_id, kind, user_id, address, created_at, expires_at)
+		VALUES (UNHEX(?),1,?,?,?,UTC_TIMESTAMP(),UTC_TIMESTAMP() + INTERVAL 1 DAY)`,
+		hex.EncodeToString(hash[:]), kind, user.ID, address)
+	return token
+}
+
 // inSteps lists the requests that are not complete with their last COMMIT: a repeated request completes them.
 var inSteps = map[string]bool{"resolveReports": true}
 
@@ -236,7 +256,7 @@ func alike(name string, v any) any {
 		return name == "secret" // which no repetition shows again
 	case string:
 		switch name {
-		case "id", "token", "secret", "username", "email", "tags":
+		case "id", "token", "secret", "username", "email", "pending_email", "tags":
 			return v != ""
 		}
 		return digits.ReplaceAllString(v, "#")
@@ -282,7 +302,7 @@ func (w *world) newTry(o operation) idempotentTry {
 	}
 	try.path, try.headers = o.request(w, try.as, try.owner)
 	try.headers = append(try.headers, key(rand.Text()))
-	try.body = o.body(w.t)
+	try.body = w.completeBody(o)
 	if stage := staged[o.id]; stage != nil {
 		stage(w, &try)
 	}
@@ -357,7 +377,7 @@ func (w *world) diesAfter(o operation, commit int, want reply, effect map[string
 	try := w.newTry(o)
 	before := w.totals()
 	dying := w.in(w.t)
-	dying.api = serve(w.t, store, avatarsAt("example.com"))
+	dying.api = serve(w.t, store, avatarsAt("example.com"), withMail)
 	m.die(commit)
 	dying.sendTry(try)
 	if !m.died() {

@@ -121,7 +121,7 @@ func newWorld(t *testing.T) *world {
 	require.NoError(t, err)
 	dsn := testkit.Database(t)
 	kept := imagesIn(t, t.TempDir())
-	w := &world{api: serve(t, openStore(t, dsn), avatarsAt("example.com"), withImages(kept)), t: t, dsn: dsn,
+	w := &world{api: serve(t, openStore(t, dsn), avatarsAt("example.com"), withImages(kept), withMail), t: t, dsn: dsn,
 		password: hash, callers: map[caller]account{}, images: kept}
 	w.exec("INSERT INTO settings (name, value) VALUES ('webhooks', '')") // as the first webhook does
 	ada := w.someone(caller{role: models.RoleUser})
@@ -383,6 +383,22 @@ var prepared = map[string]func(w *world, owner account, id string){
 	"reinstateComment": func(w *world, _ account, id string) { w.remove(models.KindComment, id) },
 	"unlockPost":       func(w *world, _ account, id string) { w.exec("UPDATE posts SET locked=1 WHERE id=?", id) },
 	"unpinPost":        func(w *world, _ account, id string) { w.exec("UPDATE posts SET pinned=1 WHERE id=?", id) },
+}
+
+// linked are the operations whose body has the token of a link of that kind.
+var linked = map[string]models.MailKind{
+	"resetPassword": models.MailPasswordReset, "confirmEmail": models.MailEmailConfirm,
+	"undoEmail": models.MailEmailChanged,
+}
+
+// completeBody is body for an operation that may need something in the database first.
+func (w *world) completeBody(o operation) obj {
+	w.t.Helper()
+	body := o.body(w.t)
+	if kind, ok := linked[o.id]; ok {
+		body["token"] = w.link(w.someone(caller{role: models.RoleUser}), kind)
+	}
+	return body
 }
 
 // bodies change the example of a request so that it can succeed.
@@ -654,7 +670,7 @@ func (w *world) prepare(o operation, c cell, owners map[models.Role]account, sam
 			same[c.on] = object
 		}
 	}
-	body := o.body(w.t)
+	body := w.completeBody(o)
 	return func() {
 		w.t.Helper()
 		r := w.ask(o, as, object.path, body, object.headers)
@@ -787,7 +803,7 @@ func TestMassAssignment_changesNothing(t *testing.T) {
 	w := newWorld(t)
 	tried := 0
 	for _, o := range operations(t) {
-		body := o.body(t)
+		body := w.completeBody(o)
 		if body == nil {
 			continue
 		}

@@ -52,10 +52,10 @@ func (s *Server) routes() []route {
 		{"POST", "/v1/auth/register", models.PermAccountCreate, limitRegister, s.register, s.repeatRegistration},
 		{"POST", "/v1/auth/login", models.PermSessionCreate, limitLogin, s.login, s.login},
 		{"POST", "/v1/auth/logout", models.PermSessionEnd, limitWrite, s.logout, replyNothing},
-		{"POST", "/v1/auth/password-reset", models.PermPasswordReset, limitMail, s.requestReset, replyMailed},
-		{"POST", "/v1/auth/password-reset/confirm", models.PermPasswordReset, limitLogin, s.resetPassword, replyNothing},
-		{"POST", "/v1/auth/email/confirm", models.PermEmailConfirm, limitLogin, s.confirmEmail, replyNothing},
-		{"POST", "/v1/auth/email/undo", models.PermEmailConfirm, limitLogin, s.undoEmail, replyNothing},
+		{"POST", "/v1/auth/password-reset", models.PermAccountReset, limitMail, s.requestReset, replyMailed},
+		{"POST", "/v1/auth/password-reset/confirm", models.PermAccountReset, limitLogin, s.resetPassword, replyNothing},
+		{"POST", "/v1/auth/email/confirm", models.PermAccountConfirm, limitLogin, s.confirmEmail, replyNothing},
+		{"POST", "/v1/auth/email/undo", models.PermAccountConfirm, limitLogin, s.undoEmail, replyNothing},
 
 		// The viewer's account
 		{"GET", "/v1/me", models.PermAccountRead, limitRead, s.me, nil},

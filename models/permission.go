@@ -72,8 +72,8 @@ var (
 
 	// Set a new password, and confirm or restore an address, by a link from a mail.
 
-	PermPasswordReset = permission("password.reset", RoleAnonymous, All, NoToken)
-	PermEmailConfirm  = permission("email.confirm", RoleAnonymous, All, NoToken)
+	PermAccountReset   = permission("account.reset", RoleAnonymous, All, NoToken)
+	PermAccountConfirm = permission("account.confirm", RoleAnonymous, All, NoToken)
 
 	// Request and download an archive of all data about the account.
 

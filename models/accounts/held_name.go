@@ -81,7 +81,7 @@ func (s *Store) FreeUsername(ctx context.Context, username string) error {
 		SELECT COUNT(*)
 		FROM users
 		WHERE username=?`
-	err := s.Transact(ctx, func(tx *db.Tx) error {
+	err := s.Transact(db.Aside(ctx), func(tx *db.Tx) error {
 		var taken int
 		if err := tx.Raw(count, username).Scan(&taken).Error; err != nil {
 			return err

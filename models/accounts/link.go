@@ -135,7 +135,7 @@ func (s *Store) RequestReset(ctx context.Context, email string) error {
 // UserOfReset returns the account whose password the token resets. CodeBadLink: the link cannot be used.
 func (s *Store) UserOfReset(ctx context.Context, token string) (*models.User, error) {
 	var l *link
-	err := s.Transact(ctx, func(tx *db.Tx) (err error) {
+	err := s.Transact(db.Aside(ctx), func(tx *db.Tx) (err error) { // the effect of the request comes later
 		l, err = findLink(tx, token, models.MailPasswordReset)
 		return err
 	})
