@@ -392,3 +392,17 @@ func TestMail_isTriedForADay(t *testing.T) {
 	assert.EqualValues(t, 1, a.number(t, "SELECT COUNT(*) FROM mails WHERE outcome='refused' AND due_at IS NULL"))
 	assert.EqualValues(t, 1, a.number(t, "SELECT COUNT(*) FROM users WHERE email_undeliverable"))
 }
+
+// A deleted account leaves no mail, no link and no address behind.
+func TestDeleteMe_forgetsMail(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t, modes[0], withMail)
+	as := account{Token: a.registered(t, "ada").Token}
+	token := a.reset(t, "ada@example.org")
+	a.must(t, 202, as, "PUT", "/v1/me/email", obj{"email": "lovelace@example.org"})
+	a.must(t, 202, account{}, "POST", "/v1/auth/password-reset", obj{"email": "ada@example.org"})
+	a.must(t, 204, as, "DELETE", "/v1/me", obj{"password": "difference engine"})
+	assert.Zero(t, a.number(t, "SELECT (SELECT COUNT(*) FROM mails) + (SELECT COUNT(*) FROM account_links)"))
+	assert.Zero(t, a.number(t, "SELECT COUNT(*) FROM users WHERE email LIKE '%example.org' OR pending_email<>''"))
+	a.badLink(t, confirmReset, obj{"token": token, "password": newPassword})
+}

@@ -79,9 +79,10 @@ func (a *api) build(t testing.TB) {
 func TestExportMe_hasAllOfTheUserAndNothingPrivateOfOthers(t *testing.T) {
 	t.Parallel()
 	kept := imagesIn(t, t.TempDir())
-	a := newAPI(t, modes[0], withImages(kept))
+	a := newAPI(t, modes[0], withImages(kept), withMail)
 	a.must(t, 201, account{}, "POST", "/v1/auth/register",
 		obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"})
+	a.exec(t, "DELETE FROM mails")
 	in := read[session](t, a.must(t, 200, account{}, "POST", "/v1/auth/login",
 		obj{"login": "ada", "password": "difference engine"}, header{"User-Agent", "Analytical/1"}))
 	ada := account{ID: in.User.ID, Token: in.Token}
@@ -92,6 +93,7 @@ func TestExportMe_hasAllOfTheUserAndNothingPrivateOfOthers(t *testing.T) {
 	bob, carol := account{ID: bobIn.User.ID, Token: bobIn.Token}, a.account(t)
 
 	a.must(t, 200, ada, "PATCH", "/v1/me", obj{"bio": "Notes on the engine <&>"})
+	a.must(t, 202, ada, "PUT", "/v1/me/email", obj{"email": "lovelace@example.org"})
 	p := read[post](t, a.must(t, 201, ada, "POST", "/v1/posts",
 		obj{"title": "First title", "content": "First text.", "tags": []string{"go", "maths"}}))
 	a.must(t, 200, ada, "PATCH", pathOf(p), obj{"content": "Second text."}, header{"If-Match", `"v0"`})
@@ -183,6 +185,7 @@ func TestExportMe_hasAllOfTheUserAndNothingPrivateOfOthers(t *testing.T) {
 			"reason": "It has Ada's address.", "outcome": nil},
 		"notifications": {"actor_id": float64(bob.ID), "post_id": float64(p.ID)},
 		"account_acts":  {"action": "user.ban", "reason": "Told to Ada."},
+		"mails":         {"kind": "email_confirm", "address": "lovelace@example.org", "outcome": ""},
 		"drops":         {"id": float64(drop.ID), "title": "Ada's tickets", "stock": 3.0},
 		"claims":        {"id": "77", "drop_id": float64(drop.ID), "state": "confirmed"},
 	} {

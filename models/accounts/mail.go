@@ -362,3 +362,34 @@ func (s *Store) PurgeMails(ctx context.Context, limit int) (int64, error) {
 	}
 	return purged, nil
 }
+
+// ForgetMail deletes the mails and the links of an account that the transaction deletes, and what was sent to its
+// address. The caller holds the lock of the user.
+func ForgetMail(tx *db.Tx, userID int64) error {
+	const read = `
+		SELECT email
+		FROM users
+		WHERE id=?`
+	const removeMails = `
+		DELETE FROM mails
+		WHERE user_id=?`
+	const removeMailsTo = `
+		DELETE FROM mails
+		WHERE address=?`
+	const removeLinks = `
+		DELETE FROM account_links
+		WHERE user_id=?`
+	var email string
+	if err := tx.Raw(read, userID).Scan(&email).Error; err != nil {
+		return err
+	}
+	for _, remove := range []struct {
+		query string
+		of    any
+	}{{removeMails, userID}, {removeMailsTo, email}, {removeLinks, userID}} {
+		if err := tx.Exec(remove.query, remove.of).Error; err != nil {
+			return fmt.Errorf("forget mail: %w", err)
+		}
+	}
+	return nil
+}

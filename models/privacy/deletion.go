@@ -54,13 +54,16 @@ func (s *Store) DeleteUser(ctx context.Context, userID int64, passwordHash strin
 func emptyAccount(tx *db.Tx, userID int64) (ended [][32]byte, err error) {
 	const empty = `
 		UPDATE users
-		SET username=?, email=?, password_hash='', role=?, display_name='[deleted]', bio='', avatar_url=NULL,
-			banned_until=NULL, ban_reason='', deleted_at=?
+		SET username=?, email=?, email_verified_at=NULL, email_undeliverable=FALSE, pending_email=NULL, password_hash='',
+			role=?, display_name='[deleted]', bio='', avatar_url=NULL, banned_until=NULL, ban_reason='', deleted_at=?
 		WHERE id=?`
 	const requestVoid = `
 		INSERT INTO like_voids (user_id, requested_by, requested_at)
 		VALUES (?,?,CURRENT_TIMESTAMP(3))`
 	if err := accounts.HoldUsername(tx, userID); err != nil {
+		return nil, err
+	}
+	if err := accounts.ForgetMail(tx, userID); err != nil {
 		return nil, err
 	}
 	now := tx.Now

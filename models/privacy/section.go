@@ -80,19 +80,21 @@ func exportRows[T interface{ key() models.ListKey }](query *gorm.DB) ([]models.E
 // The rows of an export. They contain the public data of other users: ids and usernames. Moderators are not named.
 type (
 	exportedProfile struct {
-		RowKey         `gorm:"embedded"`
-		ID             int64      `json:"id"`
-		Username       string     `json:"username"`
-		Email          string     `json:"email"`
-		Role           string     `json:"role"`
-		DisplayName    *string    `json:"display_name"`
-		Bio            string     `json:"bio"`
-		AvatarURL      *string    `json:"avatar_url"`
-		FollowersCount int64      `json:"followers_count"`
-		BannedUntil    *time.Time `json:"banned_until"`
-		BanReason      string     `json:"ban_reason"`
-		CreatedAt      time.Time  `json:"created_at"`
-		UpdatedAt      time.Time  `json:"updated_at"`
+		RowKey          `gorm:"embedded"`
+		ID              int64      `json:"id"`
+		Username        string     `json:"username"`
+		Email           string     `json:"email"`
+		EmailVerifiedAt *time.Time `json:"email_verified_at"`
+		PendingEmail    *string    `json:"pending_email"`
+		Role            string     `json:"role"`
+		DisplayName     *string    `json:"display_name"`
+		Bio             string     `json:"bio"`
+		AvatarURL       *string    `json:"avatar_url"`
+		FollowersCount  int64      `json:"followers_count"`
+		BannedUntil     *time.Time `json:"banned_until"`
+		BanReason       string     `json:"ban_reason"`
+		CreatedAt       time.Time  `json:"created_at"`
+		UpdatedAt       time.Time  `json:"updated_at"`
 	}
 	exportedPost struct {
 		RowKey        `gorm:"embedded"`
@@ -138,6 +140,14 @@ type (
 		CommentID int64     `json:"comment_id"`
 		Version   int64     `json:"version"`
 		Content   string    `json:"content"`
+		CreatedAt time.Time `json:"created_at"`
+	}
+	exportedMail struct {
+		RowKey    `gorm:"embedded"`
+		Kind      string    `json:"kind"`
+		Address   string    `json:"address"`
+		Detail    string    `json:"detail"`
+		Outcome   string    `json:"outcome"` // "" while it is due
 		CreatedAt time.Time `json:"created_at"`
 	}
 	exportedEvent struct {
@@ -293,8 +303,9 @@ func likesGiven(kind models.TargetKind) exportSection {
 // contain their names.
 var exportSections = []exportSection{
 	rowsOf[exportedProfile]("profile", `
-		SELECT id AS row_id, id, username, email, ELT(role,'user','moderator','admin') AS role, display_name, bio,
-			avatar_url, followers_count, banned_until, ban_reason, created_at, updated_at
+		SELECT id AS row_id, id, username, email, email_verified_at, pending_email,
+			ELT(role,'user','moderator','admin') AS role, display_name, bio, avatar_url, followers_count, banned_until,
+			ban_reason, created_at, updated_at
 		FROM users
 		WHERE id=? AND id>?
 		LIMIT ?`),
@@ -417,6 +428,12 @@ var exportSections = []exportSection{
 		ORDER BY id
 		LIMIT ?`),
 	// The address of another actor, such as a moderator, is left out.
+	rowsOf[exportedMail]("mails", `
+		SELECT id AS row_id, kind, address, detail, outcome, created_at
+		FROM mails FORCE INDEX (idx_user_id)
+		WHERE user_id=? AND id>?
+		ORDER BY id
+		LIMIT ?`),
 	rowsOf[exportedEvent]("security_events", `
 		SELECT id AS row_id, kind, IF(actor_id IS NULL OR actor_id=user_id,address,'') AS address,
 			IF(actor_id IS NULL OR actor_id=user_id,user_agent,'') AS user_agent, attempts, created_at, last_at
