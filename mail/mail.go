@@ -1,6 +1,6 @@
 // Package mail sends the mails of accounts to an SMTP server.
 //
-// A mail is sent at least once: its Message-ID depends on its row alone, so that the receiver can recognize a duplicate.
+// A mail is sent at least once. Its Message-ID depends on its row alone, so that a receiver can recognize a duplicate.
 // Every connection is encrypted, unless the server is on this machine. Send returns within half a minute, whatever the
 // server does. Errors contain neither the recipient, nor the token of a link, nor a password.
 package mail
@@ -105,11 +105,11 @@ type server struct {
 }
 
 // serverForm is the form of the place, with the usual ports.
-const serverForm = "smtp://USER:PASSWORD@HOST:587 or smtps://USER:PASSWORD@HOST:465"
+const serverForm = "smtp://USER:PASSWORD@HOST:587 or smtps://USER:PASSWORD@HOST:465" //nolint:gosec // placeholders
 
 // CheckServer returns an error unless s is of the form smtp[s]://[USER:PASSWORD@]HOST[:PORT]. With smtp the connection
-// begins in clear and is encrypted by STARTTLS; with smtps it is encrypted from the start. The error does not contain s,
-// which has a password.
+// begins in clear and is encrypted by STARTTLS; with smtps it is encrypted from the start. The error does not contain
+// s, which has a password.
 func CheckServer(s string) error {
 	_, err := parseServer(s)
 	return err
@@ -216,10 +216,7 @@ func (s *Sender) send(ctx context.Context, m models.Mail) *Error {
 		return failed(StepConnect, err)
 	}
 	defer done()
-	text, err := s.message(m, to, body, client)
-	if err != nil {
-		return &Error{Step: StepCompose, cause: err}
-	}
+	text := s.message(m, to, body, client)
 	for _, command := range []struct {
 		step Step
 		run  func() error
@@ -257,8 +254,8 @@ func recipient(address string) (string, error) {
 // angled returns an address as the commands have it.
 func angled(address string) string { return (&netmail.Address{Address: address}).String() }
 
-// connect returns a client that has signed in. The caller calls done, which closes the connection. The end of ctx closes
-// it, too. The client of the library changes while it connects, so each mail has one of its own.
+// connect returns a client that has signed in. The caller calls done, which closes the connection. The end of ctx
+// closes it, too. The client of the library changes while it connects, so each mail has one of its own.
 func (s *Sender) connect(ctx context.Context, ascii bool) (_ *smtp.Client, done func(), err error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: s.server.host, RootCAs: s.roots}
 	end := func() {}
@@ -317,7 +314,7 @@ func literal(host string) string {
 }
 
 // message returns the mail with its header.
-func (s *Sender) message(m models.Mail, to string, t *text, client *smtp.Client) (*gomail.Msg, error) {
+func (s *Sender) message(m models.Mail, to string, t *text, client *smtp.Client) *gomail.Msg {
 	encoding := gomail.NoEncoding // 8bit
 	if ok, _ := client.Extension("8BITMIME"); !ok {
 		encoding = gomail.EncodingQP
@@ -332,11 +329,11 @@ func (s *Sender) message(m models.Mail, to string, t *text, client *smtp.Client)
 	msg.SetGenHeader("Auto-Submitted", "auto-generated") // RFC 3834: nobody answers that he is on holiday
 	msg.SetGenHeader("X-Auto-Response-Suppress", "All")  // the same for Exchange
 	msg.SetBodyString(gomail.TypeTextPlain, t.body)
-	return msg, nil
+	return msg
 }
 
-// messageID returns the Message-ID of a mail, without its brackets. It is a hash, because the ids of rows would tell how
-// many mails a site sends.
+// messageID returns the Message-ID of a mail, without its brackets. It is a hash, because the ids of rows would show
+// how many mails a site sends.
 func (s *Sender) messageID(m models.Mail) string {
 	h := sha256.New()
 	_ = binary.Write(h, binary.BigEndian, []int64{m.ID, m.CreatedAt.UnixMilli()}) // a hash returns no errors

@@ -28,7 +28,7 @@ var kinds = map[models.MailKind]struct{ subject, path string }{
 }
 
 // changes says what the events of the security log mean to the owner of the account.
-var changes = map[string]string{
+var changes = map[string]string{ //nolint:gosec // no value is a password
 	"username.changed":       "Your username was changed.",
 	"email.changed":          "Your address was changed.",
 	"email.restored":         "A change of your address was undone.",
@@ -48,7 +48,8 @@ var changes = map[string]string{
 // text is what people read of a mail.
 type text struct{ subject, body string }
 
-// compose returns the text of a mail. It returns an error for a kind without a text, and for a mail that lacks its link.
+// compose returns the text of a mail. It returns an error for a kind without a text, and for a mail that lacks its
+// link.
 func (s *Sender) compose(m models.Mail) (*text, error) {
 	kind, ok := kinds[m.Kind]
 	if !ok {
