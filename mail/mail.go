@@ -116,10 +116,10 @@ func CheckServer(s string) error {
 }
 
 func parseServer(s string) (to server, err error) {
-	form := func(what string) error { return fmt.Errorf("%s: it must be of the form %s", what, serverForm) }
+	form := func(what string) error { return fmt.Errorf("%s; it must be of the form %s", what, serverForm) }
 	u, err := url.Parse(s)
 	if err != nil {
-		return to, form("cannot be read; is the password percent-encoded?") // the cause would show the password
+		return to, form("cannot be read, or has a password that is not percent-encoded") // the cause would show the password
 	}
 	password, hasPassword := u.User.Password()
 	to = server{host: u.Hostname(), user: u.User.Username(), password: password, tls: u.Scheme == "smtps"}
@@ -129,7 +129,7 @@ func parseServer(s string) (to server, err error) {
 	case to.host == "" || u.Opaque != "":
 		return to, form("has no host")
 	case u.Path != "" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || strings.HasSuffix(s, "#"):
-		return to, form("has more than a host and a port; is the password percent-encoded?")
+		return to, form("has more than a host and a port, or a password that is not percent-encoded")
 	case u.User != nil && (to.user == "" || !hasPassword || password == ""):
 		return to, form("has a user without a password, or a password without a user")
 	case !validHost(to.host):

@@ -26,6 +26,9 @@ func (s *Server) addRoutes(mux router) {
 	s.opRoutes(mux)
 	s.siteRoutes(mux)
 	s.apiRoutes(mux)
+	if s.config.Dev != nil {
+		mux.Handle("/dev/", s.config.Dev)
+	}
 	mux.Handle("/", s.page(func(*visit) error { return errNotFound }))
 }
 

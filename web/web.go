@@ -28,6 +28,7 @@ type Config struct {
 	TrustedProxies []netip.Prefix
 	Log            *slog.Logger
 	Registry       prometheus.Registerer // gets the metrics; may be nil
+	Dev            http.Handler          // answers what is below /dev/ on a developer's machine; nil: nothing is
 }
 
 // Server serves the pages.

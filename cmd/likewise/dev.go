@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -123,11 +124,25 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 		return err
 	}
 
+	config := handlers.Config{Local: true, PrivateWebhooks: true, Images: objects, Mail: true}
+	if d.openFrontEnd(&config); d.PublicURL == "" {
+		config.PublicURL = local(listen.web)
+	}
+	post, mails, err := d.startMail()
+	if err != nil {
+		return err
+	}
+	defer post.Stop()
+	mailer, err := mails.mailer(c, config.PublicURL)
+	if err != nil {
+		return err
+	}
+
 	// The roles stop in the order in which a like passes them, so that each hands its likes to the next.
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var roles sync.WaitGroup
 	relay := c.relay(kafka)
-	roles.Go(func() { c.work(background, kafka, relay) })
+	roles.Go(func() { c.work(background, kafka, relay, mailer) })
 	defer roles.Wait()
 	defer stop()
 
@@ -140,12 +155,8 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 	if err != nil {
 		return err
 	}
-	config := handlers.Config{Local: true, PrivateWebhooks: true, Images: objects}
-	if d.openFrontEnd(&config); d.PublicURL == "" {
-		config.PublicURL = local(listen.web)
-	}
 	front := webCmd{API: "http://" + listen.api.Addr().String(), PublicURL: config.PublicURL}
-	forum, err := front.open(out.log, c.registry)
+	forum, err := front.open(out.log, c.registry, localMail(post, config.PublicURL))
 	if err != nil {
 		return err
 	}
@@ -162,6 +173,36 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 	return c.withAdmin(ctx, listen.admin, func() error {
 		d.greet(out, config.PublicURL, listen, env, login)
 		return c.serveAPI(ctx, listen.api, config, 0)
+	})
+}
+
+// mailPath is the path of the mails on the listener of the pages.
+const mailPath = "/dev/mail"
+
+// startMail starts the server of mails, and returns the settings of a mailer that uses it. The caller stops it.
+func (d *devCmd) startMail() (*servers.Mail, mailFlags, error) {
+	f := mailFlags{MailFrom: "forum@likewise.example", SecretKeyFile: filepath.Join(d.Data, "secret.key")}
+	key, _ := models.NewToken()
+	if err := writeKey(f.SecretKeyFile, key); err != nil {
+		return nil, f, err
+	}
+	post, err := servers.StartMail(filepath.Join(d.Data, "mail"), servers.MailOptions{})
+	if err != nil {
+		return nil, f, err
+	}
+	f.SMTP = post.URL()
+	return post, f, nil
+}
+
+// localMail returns the pages of the mails. Their links open accounts, so a page of another site must not read them.
+func localMail(post *servers.Mail, publicURL string) http.Handler {
+	pages := post.Pages(mailPath)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !handlers.CheckHost(r.Host, publicURL) {
+			http.Error(w, "This is a development server.", http.StatusForbidden)
+			return
+		}
+		pages.ServeHTTP(w, r)
 	})
 }
 
@@ -246,6 +287,21 @@ func (d *devCmd) fill(ctx context.Context, c *core) (l login, err error) {
 	})
 }
 
+// writeKey writes a new key into a file, unless the file exists. The file is complete when it has its name.
+func writeKey(path, key string) error {
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	part := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".part")
+	if err := os.WriteFile(part, []byte(key+"\n"), 0o600); err != nil {
+		return fmt.Errorf("write key: %w", err)
+	}
+	if err := os.Rename(part, path); err != nil {
+		return fmt.Errorf("write key: %w", err)
+	}
+	return nil
+}
+
 const adminName = "admin"
 
 // firstAdmin creates the administrator if there are no accounts, and returns its password. The password is written into
@@ -286,8 +342,10 @@ Likewise runs. Open %[6]s in a browser.
   readiness  %[2]s/readyz
   metrics    %[2]s/metrics
   data       %[3]s
+  mails      %[6]s%[7]s (also in %[8]s)
   login      %[4]s, %[5]s
-`, url, adminURL, shortPath(d.Data), adminName, account, forum)
+`, url, adminURL, shortPath(d.Data), adminName, account, forum, mailPath,
+		shortPath(filepath.Join(d.Data, "mail")))
 	if len(l.names) > 0 {
 		fmt.Fprintf(out.stdout, "  people     %s: the same password\n", strings.Join(l.names, ", "))
 	}

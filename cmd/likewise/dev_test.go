@@ -91,6 +91,59 @@ func TestDev_checksOrigins(t *testing.T) {
 	assert.Contains(t, said, "--cors-origins (or $LIKEWISE_CORS_ORIGINS): origin ")
 }
 
+// Nothing is delivered: each mail is a file, and the pages show it to this machine alone.
+func TestDev_showsMails(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	dev, url := startDev(t, dir, "--empty")
+	forum := dev.awaitPrint(devForum)
+	assert.Contains(t, dev.stdout.String(), "mails      "+forum+"/dev/mail (also in "+filepath.Join(dir, "mail")+")\n")
+	key := filepath.Join(dir, "secret.key")
+	info, err := os.Stat(key)
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	made, err := os.ReadFile(key)
+	require.NoError(t, err)
+
+	call(t, url, account{}, "POST", "/v1/auth/password-reset", obj{"email": "admin@likewise.example"},
+		http.StatusAccepted, nil)
+	var files []string
+	testkit.Eventually(t, patience, func() (bool, string) {
+		files, err = filepath.Glob(filepath.Join(dir, "mail", "*.eml"))
+		require.NoError(t, err)
+		return len(files) == 1, "no mail"
+	})
+	get := func(path, host string) (int, string) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, forum+path, nil)
+		require.NoError(t, err)
+		r.Host = host
+		resp, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return resp.StatusCode, string(body)
+	}
+	status, page := get("/dev/mail", "")
+	assert.Equal(t, http.StatusOK, status)
+	assert.Contains(t, page, filepath.Base(files[0]))
+	status, page = get("/dev/mail/"+filepath.Base(files[0]), "")
+	assert.Equal(t, http.StatusOK, status)
+	assert.Contains(t, page, `<a href="`+forum+`/reset?token=`)
+	for _, path := range []string{"/dev/mail", "/dev/mail/" + filepath.Base(files[0])} {
+		status, page = get(path, "evil.example")
+		assert.Equal(t, http.StatusForbidden, status)
+		assert.NotContains(t, page, "token")
+	}
+
+	dev.stop()
+	dev, _ = startDev(t, dir)
+	again, err := os.ReadFile(key)
+	require.NoError(t, err)
+	assert.Equal(t, string(made), string(again), "the key stays, so that links do")
+	dev.stop()
+}
+
 func TestDev_keepsItsDataWhateverEndsIt(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "a folder's name") // that a shell must be told carefully

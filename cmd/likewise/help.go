@@ -69,6 +69,7 @@ const (
 	byOperators  = "operators"
 	byTLS        = "sites whose server requires it"
 	byScripts    = "scripts"
+	byMail       = "sites that send mail"
 )
 
 // setBy says who sets each flag of the product.
@@ -99,6 +100,7 @@ var setBy = map[string]string{ //nolint:gosec // no value is a password
 	"listen":                "sites whose proxy expects another address",
 	"log-format":            "sites that collect JSON",
 	"log-level":             "operators who look for a fault",
+	"mail-from":             byMail,
 	"mysql-ca":              byTLS,
 	"mysql-cert":            byTLS,
 	"mysql-conns":           "sites whose MySQL allows fewer, or serves more",
@@ -116,8 +118,10 @@ var setBy = map[string]string{ //nolint:gosec // no value is a password
 	"repair":                "operators, after a difference was found",
 	"reserved-names":        "sites with other names that could mislead",
 	"role":                  "operators, for the first admin",
+	"secret-key-file":       byMail,
 	"shards":                "large sites, when they are installed",
 	"site":                  "operators who renamed the folder of a dump",
+	"smtp":                  byMail,
 	"timeout":               "sites with another scheduler",
 	"topic":                 "sites that share Kafka",
 	"trusted-proxies":       "sites behind a proxy",
@@ -155,6 +159,7 @@ func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
 
 // Placeholders of settings, and the form that messages name.
 const (
+	smtpForm  = "smtp://USER:PASSWORD@HOST"
 	mysqlForm = "USER:PASSWORD@tcp(HOST:3306)/DATABASE"
 	redisForm = "redis://HOST:6379/0"
 )
@@ -165,6 +170,7 @@ var helpTexts = map[string]string{
 	"web_public_help": "URL of the pages as browsers see it. Under https, cookies are sent over TLS alone.",
 	"web_proxies_help": "Trusted proxies before the pages: addresses or networks. Their X-Forwarded-For names the " +
 		"visitor.",
+	"smtp":   smtpForm,
 	"dsn":    mysqlForm,
 	"redis":  redisForm,
 	"origin": "https://forum.example",
@@ -236,6 +242,13 @@ var helpTexts = map[string]string{
 	"public_url_help": "URL of the front end, which forwards /v1 to the API. Feeds and the sitemap link to its pages " +
 		"/posts/ID, /users/ID and /tags/TAG; without a value, there are none. " +
 		"In dev it is the address of the pages.",
+	"smtp_help": "Server that takes the mails of accounts; the port is 587, or 465 with smtps. With smtp the " +
+		"connection is encrypted by STARTTLS, unless the server is on this machine. Workers send the mails, and the " +
+		"API offers what needs them. Without it, that is off.",
+	"mail_from_help": "Sender of mails: an address, with or without a name. --smtp needs it.",
+	"secret_key_help": "File with the secret key of the site, of at least 32 bytes, which others cannot read. " +
+		"The links in mails are made with it. --smtp needs it.",
+	"mail_url_help":   "URL of the front end, to which the links in mails lead. --smtp needs it.",
 	"limits_help":     "Factor of all limits on clients: 2 allows twice as much, and 0 turns the limits off.",
 	"limits_dev_help": "Factor of all limits on clients: 1 is as in production, and 0 turns the limits off.",
 	"proxies_help": "Trusted proxies: addresses or networks such as 10.0.0.0/8. " +

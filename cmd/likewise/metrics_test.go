@@ -82,7 +82,9 @@ func TestMetrics_areThoseOfTheRole(t *testing.T) {
 	s := newSite(t)
 	api, _ := s.api()
 	web, _ := startWeb(t, "http://127.0.0.1:1")
-	roles := map[string]*process{"api": api, "worker": s.start("worker"), "cron": s.start("cron"), "web": web}
+	roles := map[string]*process{"api": api,
+		"worker": s.start(append([]string{"worker"}, withMail(t, "smtp://127.0.0.1:1")...)...),
+		"cron":   s.start("cron"), "web": web}
 	s.awaitOpen()
 	own := map[string][]string{
 		"likewise_http_requests_in_flight": {"api"},
@@ -94,6 +96,7 @@ func TestMetrics_areThoseOfTheRole(t *testing.T) {
 		"likewise_gaps_open":               {"worker"},
 		"likewise_dead_letters":            {"worker"},
 		"likewise_redis_memory_ratio":      {"worker"},
+		"likewise_mail_oldest_seconds":     {"worker"},
 		"likewise_warm_targets":            {"cron"},
 		"likewise_claims_expired_total":    {"cron"},
 		"likewise_drift_total":             {"cron"},

@@ -89,6 +89,7 @@ var outages = []outage{
 		{"the endpoint of a webhook fails", func(w *watched) {
 			w.exec("UPDATE webhook_events SET created_at=created_at-INTERVAL 20 MINUTE")
 		}, []string{"LikewiseWebhookBehind"}},
+		{"the mail server is away", (*watched).queueMail, []string{"LikewiseMailLate"}},
 		{"a job fails", func(w *watched) { w.exec("RENAME TABLE exports TO exports_gone") },
 			[]string{"LikewiseJobsFail"}},
 	}, nil},
@@ -174,7 +175,15 @@ func withWebhook(t *testing.T) *watched {
 		URL: "http://127.0.0.1:1/", Events: models.WebhookTypes{models.CommentCreated}, Active: true,
 	}, true)
 	require.NoError(t, err)
+	w.workerArgs = withMail(t, "smtp://127.0.0.1:1")
 	return w
+}
+
+// queueMail queues a mail that has waited for long. Nothing listens where withWebhook expects the mail server.
+func (w *watched) queueMail() {
+	w.exec(`
+		INSERT INTO mails (kind, address, created_at, due_at)
+		VALUES ('password_reset', 'script-1@likewise.example', NOW(3)-INTERVAL 20 MINUTE, NOW(3)+INTERVAL 1 HOUR)`)
 }
 
 func (w *watched) dsn() string { return strings.TrimPrefix(w.env[0], "LIKEWISE_MYSQL_DSN=") }

@@ -80,6 +80,7 @@ type watched struct {
 	*site
 	servers    *servers.All // nil if they are shared
 	apiArgs    []string
+	workerArgs []string
 	more       [][]string // other processes, such as a second worker
 	pages      bool       // whether it has pages, which somebody reads
 	roles      map[string]*process
@@ -100,7 +101,7 @@ func (w *watched) serve() {
 	w.succeed("user", "promote", "script-1", "admin") // who may make drops
 	w.roles = map[string]*process{}
 	w.roles["api"], w.url = w.api(w.apiArgs...)
-	w.roles["worker"] = w.start("worker")
+	w.roles["worker"] = w.start(append([]string{"worker"}, w.workerArgs...)...)
 	if w.pages {
 		w.roles["web"], w.webURL = startWeb(w.t, w.url, "--admin-listen=127.0.0.1:0")
 	}

@@ -28,6 +28,7 @@ type apiCmd struct {
 	webhookFlags
 	imageFlags
 	roomFlags
+	smtpFlag
 	Listen      string        `env:"LIKEWISE_LISTEN" default:":8080" help:"Address to serve on."`
 	AdminListen string        `env:"LIKEWISE_ADMIN_LISTEN" default:"127.0.0.1:9080" help:"${admin_help}"`
 	Drain       time.Duration `env:"LIKEWISE_DRAIN" default:"5s" help:"${drain_help}"`
@@ -47,7 +48,7 @@ func (a *apiCmd) checkDrain() error {
 func (a *apiCmd) Validate() error {
 	return errors.Join(required(a.mysqlFlags.setting(), a.likesFlags.setting()), a.originFlags.check(),
 		a.doorFlags.check(), a.imageFlags.check(), a.roomFlags.check(),
-		a.secretFlags.check(a.MySQLDSN, a.gateURL()), a.checkDrain())
+		a.secretFlags.check(a.MySQLDSN, a.gateURL()), a.smtpFlag.check(a.PublicURL), a.checkDrain())
 }
 
 // Run serves the API until ctx ends.
@@ -72,7 +73,7 @@ func (a *apiCmd) Run(ctx context.Context, out output) error {
 	}
 	config := handlers.Config{PrivateWebhooks: a.PrivateWebhooks}
 	a.openFrontEnd(&config)
-	config.Room = a.room()
+	config.Room, config.Mail = a.room(), a.SMTP != ""
 	if config.Images, err = a.imageFlags.open(ctx); err != nil {
 		return errors.Join(err, admin.Close(), listener.Close(), c.close())
 	}
@@ -128,8 +129,10 @@ type workerCmd struct {
 	mysqlFlags
 	kafkaFlags
 	secretFlags
+	mailFlags
 	Redis       string `env:"LIKEWISE_REDIS" required:"" placeholder:"${redis}" help:"See api."`
 	AdminListen string `env:"LIKEWISE_ADMIN_LISTEN" default:"127.0.0.1:9081" help:"${admin_help}"`
+	PublicURL   string `env:"LIKEWISE_PUBLIC_URL" placeholder:"${origin}" help:"${mail_url_help}"`
 
 	RedisTLS tlsFlags `embed:"" prefix:"redis-" envprefix:"LIKEWISE_REDIS_"`
 }
@@ -138,7 +141,7 @@ type workerCmd struct {
 func (w *workerCmd) Validate() error {
 	return errors.Join(
 		required(w.mysqlFlags.setting(), redisSetting(w.Redis, w.RedisTLS), w.kafkaFlags.setting()),
-		w.check(w.MySQLDSN, w.Redis),
+		w.secretFlags.check(w.MySQLDSN, w.Redis), w.mailFlags.check(w.PublicURL),
 	)
 }
 
@@ -167,7 +170,11 @@ func (w *workerCmd) Run(ctx context.Context, out output) error {
 	if err != nil {
 		return errors.Join(err, c.close())
 	}
-	work := func() error { c.work(ctx, kafka, c.relay(kafka)); return nil }
+	mailer, err := w.mailer(c, w.PublicURL)
+	if err != nil {
+		return errors.Join(err, admin.Close(), c.close())
+	}
+	work := func() error { c.work(ctx, kafka, c.relay(kafka), mailer); return nil }
 	return errors.Join(c.withAdmin(ctx, admin, work), c.close())
 }
 
@@ -185,12 +192,16 @@ func (c *core) relay(kafka workers.Kafka) *workers.Relay {
 	return workers.NewRelay(c.redis, c.store, kafka, c.metrics)
 }
 
-// work runs the relay, the like writer and the monitor until ctx ends and they have stopped, or drainLimit has passed.
-func (c *core) work(ctx context.Context, kafka workers.Kafka, relay *workers.Relay) {
+// work runs the relay, the like writer, the monitor and the mailer, if there is one, until ctx ends and they have
+// stopped, or drainLimit has passed.
+func (c *core) work(ctx context.Context, kafka workers.Kafka, relay *workers.Relay, mailer *workers.Mailer) {
 	var running sync.WaitGroup
 	running.Go(func() { relay.Run(ctx) })
 	running.Go(func() { workers.NewLikeWriter(c.store, kafka, c.metrics).Run(ctx) })
 	running.Go(func() { c.metrics.Monitor(ctx, c.redis, c.store) })
+	if mailer != nil {
+		running.Go(func() { mailer.Run(ctx) })
+	}
 	c.log.InfoContext(ctx, "worker runs", "shards", c.store.Shards(), "topic", kafka.Topic)
 	<-ctx.Done()
 	c.log.InfoContext(ctx, "worker stops: finishing the batches in progress")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -69,20 +70,20 @@ func origin(s string) (*url.URL, error) {
 	return u, err
 }
 
-// open returns the pages, whose metrics are in registry.
-func (w *webCmd) open(log *slog.Logger, registry *prometheus.Registry) (*web.Server, error) {
+// open returns the pages, whose metrics are in registry. dev answers what is below /dev/; nil: nothing is.
+func (w *webCmd) open(log *slog.Logger, registry *prometheus.Registry, dev http.Handler) (*web.Server, error) {
 	config, err := w.config()
 	if err != nil {
 		return nil, err
 	}
-	config.Log, config.Registry = log, registry
+	config.Log, config.Registry, config.Dev = log, registry, dev
 	return web.New(config)
 }
 
 // Run serves the pages until ctx ends.
 func (w *webCmd) Run(ctx context.Context, out output) error {
 	c := &core{log: out.log, registry: newRegistry()}
-	pages, err := w.open(c.log, c.registry)
+	pages, err := w.open(c.log, c.registry, nil)
 	if err != nil {
 		return err
 	}
