@@ -119,7 +119,8 @@ func parseServer(s string) (to server, err error) {
 	form := func(what string) error { return fmt.Errorf("%s; it must be of the form %s", what, serverForm) }
 	u, err := url.Parse(s)
 	if err != nil {
-		return to, form("cannot be read, or has a password that is not percent-encoded") // the cause would show the password
+		// The cause would show the password.
+		return to, form("cannot be read, or has a password that is not percent-encoded")
 	}
 	password, hasPassword := u.User.Password()
 	to = server{host: u.Hostname(), user: u.User.Username(), password: password, tls: u.Scheme == "smtps"}

@@ -136,7 +136,8 @@ func (m *mailing) add(first, last int) {
 // due makes the mails due that wait for their lease or for the pause after a failure, as time does.
 func (m *mailing) due() {
 	m.t.Helper()
-	_, err := m.db.Pool().ExecContext(context.Background(), "UPDATE mails SET due_at=created_at WHERE due_at IS NOT NULL")
+	const update = "UPDATE mails SET due_at=created_at WHERE due_at IS NOT NULL"
+	_, err := m.db.Pool().ExecContext(context.Background(), update)
 	require.NoError(m.t, err)
 }
 

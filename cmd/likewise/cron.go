@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"likewise/images"
@@ -75,8 +76,18 @@ func (c *core) jobs(
 
 type cronServeCmd struct {
 	cronFlags
+	mailFlags
 
 	AdminListen string `env:"LIKEWISE_ADMIN_LISTEN" default:"127.0.0.1:9082" help:"${admin_help}"`
+	PublicURL   string `env:"LIKEWISE_PUBLIC_URL" placeholder:"${origin}" help:"${mail_url_help}"`
+}
+
+// Validate reports missing and invalid settings. A site with a gate has workers, which send its mails.
+func (s *cronServeCmd) Validate() error {
+	if s.gated() {
+		return s.cronFlags.Validate()
+	}
+	return errors.Join(s.cronFlags.Validate(), s.checkMail(s.PublicURL))
 }
 
 // Run runs the jobs until ctx ends.
@@ -90,7 +101,27 @@ func (s *cronServeCmd) Run(ctx context.Context, out output) error {
 	if err != nil {
 		return errors.Join(err, c.close())
 	}
-	return errors.Join(c.withAdmin(ctx, admin, func() error { jobs.Serve(ctx); return nil }), c.close())
+	mailer, err := s.directMailer(c)
+	if err != nil {
+		return errors.Join(err, admin.Close(), c.close())
+	}
+	return errors.Join(c.withAdmin(ctx, admin, func() error {
+		var running sync.WaitGroup
+		if mailer != nil {
+			running.Go(func() { mailer.Run(ctx) })
+		}
+		jobs.Serve(ctx)
+		running.Wait()
+		return nil
+	}), c.close())
+}
+
+// directMailer returns the mailer of a site without workers; nil if there are workers, or mail is off.
+func (s *cronServeCmd) directMailer(c *core) (*workers.Mailer, error) {
+	if s.gated() {
+		return nil, nil
+	}
+	return s.mailer(c, s.PublicURL)
 }
 
 type cronRunCmd struct {

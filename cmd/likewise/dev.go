@@ -132,7 +132,7 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 	if err != nil {
 		return err
 	}
-	defer post.Stop()
+	defer func() { _ = post.Stop() }() // what it has kept is in files
 	mailer, err := mails.mailer(c, config.PublicURL)
 	if err != nil {
 		return err

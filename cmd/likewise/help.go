@@ -159,7 +159,7 @@ func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
 
 // Placeholders of settings, and the form that messages name.
 const (
-	smtpForm  = "smtp://USER:PASSWORD@HOST"
+	smtpForm  = "smtp://USER:PASSWORD@HOST" //nolint:gosec // placeholders
 	mysqlForm = "USER:PASSWORD@tcp(HOST:3306)/DATABASE"
 	redisForm = "redis://HOST:6379/0"
 )
@@ -243,8 +243,8 @@ var helpTexts = map[string]string{
 		"/posts/ID, /users/ID and /tags/TAG; without a value, there are none. " +
 		"In dev it is the address of the pages.",
 	"smtp_help": "Server that takes the mails of accounts; the port is 587, or 465 with smtps. With smtp the " +
-		"connection is encrypted by STARTTLS, unless the server is on this machine. Workers send the mails, and the " +
-		"API offers what needs them. Without it, that is off.",
+		"connection is encrypted by STARTTLS, unless the server is on this machine. Workers send the mails, or " +
+		"cron if likes are direct, and the API offers what needs them. Without it, that is off.",
 	"mail_from_help": "Sender of mails: an address, with or without a name. --smtp needs it.",
 	"secret_key_help": "File with the secret key of the site, of at least 32 bytes, which others cannot read. " +
 		"The links in mails are made with it. --smtp needs it.",

@@ -37,8 +37,8 @@ type mailFlags struct {
 	SecretKeyFile string `env:"LIKEWISE_SECRET_KEY_FILE" placeholder:"FILE" help:"${secret_key_help}"`
 }
 
-// check returns an error for missing and invalid values. It reads the key, but connects to nothing.
-func (f mailFlags) check(publicURL string) error {
+// checkMail returns an error for missing and invalid values. It reads the key, but connects to nothing.
+func (f mailFlags) checkMail(publicURL string) error {
 	if f.SMTP == "" {
 		return nil
 	}

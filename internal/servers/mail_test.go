@@ -1,7 +1,6 @@
 package servers
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"net/http"
@@ -45,12 +44,13 @@ func TestMail_keepsEachAsAFile(t *testing.T) {
 		require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 		text, err := os.ReadFile(filepath.Join(dir, file.Name()))
 		require.NoError(t, err)
-		require.Equal(t, fmt.Sprintf("Subject: Mail %d\r\nTo: ada@example.org\r\n\r\n.\r\nA line.\r\n", n), string(text))
+		want := fmt.Sprintf("Subject: Mail %d\r\nTo: ada@example.org\r\n\r\n.\r\nA line.\r\n", n)
+		require.Equal(t, want, string(text))
 	}
 
 	m, err = StartMail(dir, MailOptions{})
 	require.NoError(t, err)
-	defer m.Stop()
+	defer func() { require.NoError(t, m.Stop()) }()
 	list, err := m.Mails()
 	require.NoError(t, err)
 	require.Len(t, list, 3)
@@ -62,7 +62,7 @@ func TestMail_keepsEachAsAFile(t *testing.T) {
 func TestMail_pages(t *testing.T) {
 	m, err := StartMail(t.TempDir(), MailOptions{})
 	require.NoError(t, err)
-	defer m.Stop()
+	defer func() { require.NoError(t, m.Stop()) }()
 	site := httptest.NewServer(m.Pages("/dev/mail"))
 	defer site.Close()
 	get := func(path string) (int, string) {
@@ -101,6 +101,6 @@ func TestMail_pages(t *testing.T) {
 	for _, path := range []string{"/..%2fsecret.eml", "/%2e%2e%2fsecret.eml", "/none.eml", "/x"} {
 		status, text = get("/dev/mail" + path)
 		require.Equal(t, http.StatusNotFound, status, path)
-		require.False(t, bytes.Contains([]byte(text), []byte("Subject")), path)
+		require.NotContains(t, text, "Subject", path)
 	}
 }
