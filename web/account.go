@@ -13,6 +13,7 @@ type signPage struct {
 	Login, Username, Email string
 	Next                   string // the path to go on to
 	Again                  bool   // the session has ended
+	Mailed                 bool   // the address has to be confirmed by the link in a mail
 	Kept                   string // the form that was sent without a session, as JSON
 	File                   bool   // a file was sent without a session
 	Key                    string
@@ -101,6 +102,11 @@ func (v *visit) signUp() error {
 		p.Key = keyAfter(p.Key, p.Problem)
 		v.again(p.Problem)
 		v.render(p.Problem.Status, "sign_up", p)
+		return nil
+	}
+	if s.Token == "" { // the address has to be confirmed first
+		p.Mailed = true
+		v.render(http.StatusOK, "sign_up", p)
 		return nil
 	}
 	v.beginSession(s.Token)
@@ -228,6 +234,8 @@ type settingsPage struct {
 
 	Tab      string
 	Profile  account
+	Email    string // that was typed
+	Mailed   bool   // to a new address
 	Sessions []sessionInfo
 	Tokens   []apiToken
 	Unread   bool // the tokens could not be read
@@ -255,7 +263,10 @@ func (v *visit) settings() error {
 	if err := v.load(); err != nil {
 		return err
 	}
-	return v.renderSettings(&settingsPage{Tab: "profile", Profile: *v.me, Saved: v.r.URL.Query().Has("saved")})
+	q := v.r.URL.Query()
+	return v.renderSettings(&settingsPage{
+		Tab: "profile", Profile: *v.me, Saved: q.Has("saved"), Mailed: q.Has("mailed"),
+	})
 }
 
 func (v *visit) renderSettings(p *settingsPage) error {

@@ -101,6 +101,15 @@ func (s *Server) accountRoutes(mux router) {
 	mux.Handle("POST /sign-in", s.page((*visit).signIn))
 	mux.Handle("GET /sign-up", s.page((*visit).signUpForm))
 	mux.Handle("POST /sign-up", s.page((*visit).signUp))
+	mux.Handle("GET /forgot", s.page((*visit).forgotForm))
+	mux.Handle("POST /forgot", s.page((*visit).forgot))
+	mux.Handle("GET /reset", s.page((*visit).resetForm))
+	mux.Handle("POST /reset", s.page((*visit).reset))
+	for path := range links {
+		mux.Handle("GET "+path, s.page((*visit).linkForm))
+		mux.Handle("POST "+path, s.page((*visit).useLink))
+	}
+	mux.Handle("POST /settings/email", s.private((*visit).changeEmail))
 	mux.Handle("POST /sign-out", s.page((*visit).signOut))
 	mux.Handle("GET /notifications", s.private((*visit).notifications))
 	mux.Handle("POST /notifications", s.private((*visit).readNotifications))

@@ -65,6 +65,9 @@ var dynamic = map[string][]string{
 	"error.html: .Message":         nil,
 	"kept.html: .Label":            nil,
 	"kept.html: .Button":           {"Preview", "Send it again", "Discard it", "Repair it"},
+	"link.html: .Title":            nil,
+	"link.html: .Text":             nil,
+	"link.html: .Button":           nil,
 	"list.html: .Heading":          nil,
 	"list.html: .Empty":            nil,
 	"people.html: .Heading":        nil,
@@ -103,7 +106,7 @@ func textsOf(t *testing.T) map[string]string {
 	require.NoError(t, err)
 	shown := map[string]bool{
 		"Title": true, "Heading": true, "Empty": true, "Question": true, "Act": true, "Detail": true, "Done": true,
-		"What": true, "Button": true, "Message": true, "Label": true,
+		"What": true, "Button": true, "Message": true, "Label": true, "Text": true,
 	}
 	lists := map[string]bool{"ownList": true, "people": true} // their last arguments are a heading and a sentence
 	for _, name := range sources {

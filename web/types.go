@@ -33,6 +33,8 @@ type account struct {
 	author
 
 	Email               *string   `json:"email"`
+	EmailVerified       bool      `json:"email_verified"`
+	PendingEmail        *string   `json:"pending_email"`
 	Role                string    `json:"role"`
 	Bio                 string    `json:"bio"`
 	CreatedAt           time.Time `json:"created_at"`
