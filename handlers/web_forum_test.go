@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"likewise/handlers"
 	"likewise/models"
 )
 
@@ -62,6 +63,7 @@ func TestWeb_pagesAskLittle(t *testing.T) {
 		"/posts/new": 2, fmt.Sprintf("/posts/%d/edit", post): 3, fmt.Sprintf("/posts/%d/comment", post): 3,
 		"/posts/new?draft=one": 2, fmt.Sprintf("/posts/%d/report", post): 2,
 		fmt.Sprintf("/posts/%d/drops/new", post): 2, "/help": 1, "/sign-in": 1, "/sign-up": 1,
+		"/forgot": 1, "/reset?token=t": 1, "/confirm?token=t": 1, "/undo?token=t": 1,
 	} {
 		s.requests()
 		v.see(path).wellFormed()
@@ -99,7 +101,7 @@ func TestWeb_pagesAskLittle(t *testing.T) {
 	for _, path := range []string{
 		"/", "/new", "/top", "/tags", "/tags/go", "/search?q=first", fmt.Sprintf("/posts/%d", post),
 		fmt.Sprintf("/posts/%d/all", post), fmt.Sprintf("/comments/%d", top), fmt.Sprintf("/users/%d", ada.ID), "/help",
-		"/sign-in", "/sign-up",
+		"/sign-in", "/sign-up", "/forgot", "/reset?token=t", "/confirm?token=t", "/undo?token=t",
 	} {
 		anonymous.see(path).wellFormed()
 	}
@@ -179,6 +181,60 @@ func TestWeb_everythingWorksWithoutScripts(t *testing.T) {
 	v.see("/").done("/sign-out").has("Sign in")
 	v.see("/sign-in").done("/sign-in", "login", "ada", "password", password).has("Ada L.")
 	v.see("/settings/data").done("/settings/data/delete", "password", password).has("Sign in")
+}
+
+// A person confirms an address, changes it, undoes that, and sets a new password, by the links in mails. Opening a link
+// changes nothing: only its form does.
+func TestWeb_mailsLeadToPages(t *testing.T) {
+	t.Parallel()
+	s := newForum(t, withMail)
+	v := s.guest(t)
+	link := func(kind models.MailKind, to string) string {
+		t.Helper()
+		return s.mail(t, kind, to).Token
+	}
+	v.see("/sign-up").done("/sign-up", "username", "ada", "email", "ada@example.org", "password", password)
+	v.see("/settings").has("not verified")
+	at := "/confirm?token=" + link(models.MailEmailConfirm, "ada@example.org")
+	for range 2 {
+		v.see(at).has("Confirm the address").wellFormed()
+	}
+	v.see(at).done("/confirm").has("Your address is confirmed.").wellFormed()
+	d := v.see(at).submit("/confirm")
+	assert.Equal(t, http.StatusForbidden, d.status)
+	d.has("it has expired, was used already").wellFormed()
+	v.see("/settings").hasNot("not verified")
+
+	d = v.see("/settings").submit("/settings/email", "email", "nowhere")
+	assert.Equal(t, http.StatusUnprocessableEntity, d.status)
+	assert.Equal(t, "nowhere", d.form("/settings/email").Get("email"), "what was typed is still there")
+	v.see("/settings").done("/settings/email", "email", "lovelace@example.org").has("A mail is on its way")
+	v.see("/confirm?token=" + link(models.MailEmailConfirm, "lovelace@example.org")).done("/confirm")
+	v.see("/settings").has("lovelace@example.org")
+	at = "/undo?token=" + link(models.MailEmailChanged, "ada@example.org")
+	s.guest(t).see(at).has("all its sessions will end").done("/undo").has("has its former address again")
+	s.mails(t)
+
+	v = s.guest(t)
+	v.see("/sign-in").has("Forgot your password?")
+	v.see("/forgot").done("/forgot", "email", "ada@example.org").has("works for 30 minutes").wellFormed()
+	at = "/reset?token=" + link(models.MailPasswordReset, "ada@example.org")
+	d = v.see(at).submit("/reset", "password", "ada")
+	assert.Equal(t, http.StatusUnprocessableEntity, d.status)
+	d.done("/reset", "password", "seventeen violet umbrellas").has("Your password was changed").wellFormed()
+	v.see("/sign-in").done("/sign-in", "login", "ada", "password", "seventeen violet umbrellas").has("ada")
+}
+
+// A site that verifies addresses first shows what comes next.
+func TestWeb_signUpWithAMail(t *testing.T) {
+	t.Parallel()
+	s := newForum(t, withMail, func(c *handlers.Config) { c.Registration = handlers.RegistrationVerified })
+	v := s.guest(t)
+	v.see("/sign-up").done("/sign-up", "username", "ada", "email", "ada@example.org", "password", password).
+		has("A mail is on its way to ada@example.org").wellFormed()
+	v.see("/confirm?token=" + s.mail(t, models.MailRegistration, "ada@example.org").Token).done("/confirm").
+		has("Your address is confirmed.")
+	v.see("/sign-in").done("/sign-in", "login", "ada", "password", password).has("ada")
 }
 
 func TestWeb_offersAndClaims(t *testing.T) {

@@ -60,12 +60,6 @@ func (v *visit) reasonOf(p *problem) string {
 		return v.lang.text("You are banned until %s: %s", v.lang.date(*p.Ban.Until), p.Ban.Reason)
 	case p.Code == "banned" && p.Ban != nil:
 		return v.lang.text("You are banned: %s", p.Ban.Reason)
-	case p.Code == "bad_link":
-		return v.lang.text("This link has expired or was used already, or a newer one replaces it. Ask for a new one.")
-	case p.Code == "mail_off":
-		return v.lang.text("This site sends no mail. Ask its administrator.")
-	case p.Code == "registration_closed":
-		return v.lang.text("This site does not accept new accounts.")
 	case p.Status == http.StatusTooManyRequests && p.RetryAfter > 0:
 		return v.lang.text("That was a lot at once. Try again in %d s. Nothing is lost.", p.RetryAfter)
 	case p.uncertain() && p.Once:

@@ -51,6 +51,9 @@ var dynamic = map[string][]string{
 		"must contain a word to search for", "must have 1 to 200 characters",
 	},
 	"_parts.html: .Detail": {
+		"The link cannot be used: it has expired, was used already, or a newer one replaces it. Ask for a new one.",
+		"This site sends no mail, so it cannot do this. Ask its administrator.",
+		"This site does not accept registrations.",
 		"The login or the password is wrong.", "The password is wrong.", "An account with this username exists.",
 		"The request has an invalid field.", "The request has invalid fields.",
 	},

@@ -55,9 +55,9 @@ var chinese = map[string]string{
 	"Close":                  "关闭",
 
 	// What mails lead to.
-	"This link has expired or was used already, or a newer one replaces it. Ask for a new one.": "链接已过期、已用过，或已被更新的链接取代。请重新申请。",
-	"This site sends no mail. Ask its administrator.":                                           "本站不发送邮件，请联系管理员。",
-	"This site does not accept new accounts.":                                                   "本站不开放注册。",
+	"The link cannot be used: it has expired, was used already, or a newer one replaces it. Ask for a new one.": "链接已过期、已用过，或已被更新的链接取代。请重新申请。",
+	"This site sends no mail, so it cannot do this. Ask its administrator.":                                     "本站不发送邮件，请联系管理员。",
+	"This site does not accept registrations.":                                                                  "本站不开放注册。",
 	"Set a new password": "设置新密码",
 	"You get a mail with a link to set a new password.": "你会收到一封邮件，其中的链接可以设置新密码。",
 	"Send the mail":       "发送邮件",

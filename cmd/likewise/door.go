@@ -28,8 +28,9 @@ type doorFlags struct {
 	accountFlags
 }
 
-// accountFlags restrict the names and avatars of accounts.
+// accountFlags say who can register, and restrict the names and avatars of accounts.
 type accountFlags struct {
+	Registration  string   `env:"LIKEWISE_REGISTRATION" default:"open" enum:"open,verified,closed" help:"${registration_help}"`
 	ReservedNames []string `env:"LIKEWISE_RESERVED_NAMES" placeholder:"NAME" help:"${reserved_help}"`
 	AvatarHosts   []string `env:"LIKEWISE_AVATAR_HOSTS" placeholder:"HOST" help:"${avatar_help}"`
 }
@@ -40,6 +41,14 @@ func (f accountFlags) check() error {
 	}
 	if err := handlers.CheckAvatarHosts(f.AvatarHosts); err != nil {
 		return fmt.Errorf("--avatar-hosts (or $LIKEWISE_AVATAR_HOSTS): %w", err)
+	}
+	return nil
+}
+
+// checkMail returns an error for a mode of registration that the site cannot have without mail.
+func (f accountFlags) checkMail(mail bool) error {
+	if err := handlers.CheckRegistration(handlers.Registration(f.Registration), mail); err != nil {
+		return fmt.Errorf("--registration (or $LIKEWISE_REGISTRATION): %w; set --smtp", err)
 	}
 	return nil
 }
@@ -58,6 +67,7 @@ func (d doorFlags) check() error {
 // open sets the limits, proxies, names and hosts of config. The caller closes the limiter, if there is one.
 func (d doorFlags) open(config *handlers.Config, gate likesFlags, registry prometheus.Registerer) (err error) {
 	config.ReservedNames, config.AvatarHosts = d.ReservedNames, d.AvatarHosts
+	config.Registration = handlers.Registration(d.Registration)
 	config.AccessLog = handlers.AccessLog(d.AccessLog)
 	if config.TrustedProxies, err = network.ParseProxies(d.TrustedProxies); err != nil || d.Limits == 0 {
 		return err
