@@ -217,7 +217,7 @@ func TestWeb_mailsLeadToPages(t *testing.T) {
 
 	v = s.guest(t)
 	v.see("/sign-in").has("Forgot your password?")
-	v.see("/forgot").done("/forgot", "email", "ada@example.org").has("works for 30 minutes").wellFormed()
+	v.see("/reset").done("/forgot", "email", "ada@example.org").has("works for 30 minutes").wellFormed()
 	at = "/reset?token=" + link(models.MailPasswordReset, "ada@example.org")
 	d = v.see(at).submit("/reset", "password", "ada")
 	assert.Equal(t, http.StatusUnprocessableEntity, d.status)

@@ -39,6 +39,9 @@ func (v *visit) forgot() error {
 
 func (v *visit) resetForm() error {
 	p := &linkPage{Token: v.r.URL.Query().Get("token")}
+	if p.Token == "" {
+		return v.redirect("/forgot")
+	}
 	p.Title = "Set a new password"
 	return v.showLink("reset", p, nil)
 }
