@@ -37,7 +37,8 @@ func replyMailed(c *fiber.Ctx) error {
 // needMail returns CodeMailOff if the site sends no mail.
 func (s *Server) needMail() error {
 	if !s.mail {
-		return models.Errorf(models.CodeMailOff, "This site sends no mail, so it cannot do this. Ask its administrator.")
+		return models.Errorf(models.CodeMailOff,
+			"This site sends no mail, so it cannot do this. Ask its administrator.")
 	}
 	return nil
 }

@@ -30,7 +30,8 @@ type doorFlags struct {
 
 // accountFlags say who can register, and restrict the names and avatars of accounts.
 type accountFlags struct {
-	Registration  string   `env:"LIKEWISE_REGISTRATION" default:"open" enum:"open,verified,closed" help:"${registration_help}"`
+	Registration string `env:"LIKEWISE_REGISTRATION" default:"open" enum:"${registrations}" help:"${registration_help}"`
+
 	ReservedNames []string `env:"LIKEWISE_RESERVED_NAMES" placeholder:"NAME" help:"${reserved_help}"`
 	AvatarHosts   []string `env:"LIKEWISE_AVATAR_HOSTS" placeholder:"HOST" help:"${avatar_help}"`
 }

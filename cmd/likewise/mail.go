@@ -42,7 +42,7 @@ func (f mailFlags) checkMail(publicURL string) error {
 	if f.SMTP == "" {
 		return nil
 	}
-	if err := errors.Join(f.smtpFlag.check(publicURL), required(
+	if err := errors.Join(f.check(publicURL), required(
 		setting{flag: "mail-from", env: "LIKEWISE_MAIL_FROM", value: f.MailFrom, unless: forMail},
 		setting{flag: "secret-key-file", env: "LIKEWISE_SECRET_KEY_FILE", value: f.SecretKeyFile, unless: forMail},
 	)); err != nil {

@@ -142,7 +142,7 @@ type workerCmd struct {
 func (w *workerCmd) Validate() error {
 	return errors.Join(
 		required(w.mysqlFlags.setting(), redisSetting(w.Redis, w.RedisTLS), w.kafkaFlags.setting()),
-		w.secretFlags.check(w.MySQLDSN, w.Redis), w.checkMail(w.PublicURL),
+		w.check(w.MySQLDSN, w.Redis), w.checkMail(w.PublicURL),
 	)
 }
 

@@ -164,7 +164,8 @@ var securityStatements = []statement{
 			assert.Equal(v.t, status, r.status, "%q: %s", login, r)
 		}
 	}},
-	{"**Registration** reports that an e-mail address is taken (409), unless `--registration=verified` answers every address alike and sends a mail. " +
+	{"**Registration** reports that an e-mail address is taken (409), unless `--registration=verified` answers every " +
+		"address alike and sends a mail. " +
 		"It counts each valid request against the address (10, then one each 6 minutes), whatever the " +
 		"answer.", func(v *visit) {
 		v.register("takes.an.address")

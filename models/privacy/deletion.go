@@ -54,8 +54,8 @@ func (s *Store) DeleteUser(ctx context.Context, userID int64, passwordHash strin
 func emptyAccount(tx *db.Tx, userID int64) (ended [][32]byte, err error) {
 	const empty = `
 		UPDATE users
-		SET username=?, email=?, email_verified_at=NULL, email_undeliverable=FALSE, pending_email=NULL, password_hash='',
-			role=?, display_name='[deleted]', bio='', avatar_url=NULL, banned_until=NULL, ban_reason='', deleted_at=?
+		SET username=?, email=?, email_verified_at=NULL, email_undeliverable=FALSE, pending_email=NULL,
+			password_hash='', role=?, display_name='[deleted]', bio='', avatar_url=NULL, banned_until=NULL, ban_reason='', deleted_at=?
 		WHERE id=?`
 	const requestVoid = `
 		INSERT INTO like_voids (user_id, requested_by, requested_at)
