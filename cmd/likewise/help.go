@@ -253,7 +253,7 @@ var helpTexts = map[string]string{
 	"limits_dev_help": "Factor of all limits on clients: 1 is as in production, and 0 turns the limits off.",
 	"proxies_help": "Trusted proxies: addresses or networks such as 10.0.0.0/8. " +
 		"Their X-Forwarded-For names the client. If a proxy is not trusted, all its clients share one set of limits.",
-	"registrations":     "open,verified,closed",
+	"registrations": "open,verified,closed",
 	"registration_help": "Who can register: open (everybody), verified (everybody who confirms their e-mail address; " +
 		"needs --smtp) or closed (nobody; the command user create makes accounts).",
 	"reserved_help": "Usernames that nobody can register, besides built-in ones such as admin and moderator. " +
