@@ -446,7 +446,7 @@ func plans() []planned {
 		)
 		add(p)
 	}
-	add(plan("WaitingExports", "", 5))
+	add(plan("WaitingExports", "", 5), plan("DueMails", "", []byte("key"), 50))
 	for _, kind := range []models.TargetKind{models.KindPost, models.KindComment} {
 		add(
 			plan("LikesBetween", string(kind), kind, 100, 600, since),
