@@ -223,9 +223,25 @@ func (a *api) account(t *testing.T) account {
 	name := "user" + strconv.FormatInt(made.Add(1), 10)
 	user := &models.User{Username: name, Email: name + models.NoEmailDomain}
 	require.NoError(t, accounts.New(a.store).CreateUser(t.Context(), user))
-	token, err := accounts.New(a.store).CreateSession(t.Context(), user.ID)
+	return account{user.ID, name, a.session(t, user.ID)}
+}
+
+// session opens a session of a user whose password seems to have been entered in it just now, whatever the clock says.
+func (a *api) session(t *testing.T, userID int64) string {
+	t.Helper()
+	token, err := accounts.New(a.store).CreateSession(t.Context(), userID)
 	require.NoError(t, err)
-	return account{user.ID, name, token}
+	a.proveAt(t, token, "2037-01-01")
+	return token
+}
+
+// proveAt sets the time at which the password was entered in a session, and waits for nothing: the session must not be
+// cached.
+func (a *api) proveAt(t *testing.T, token string, at any) {
+	t.Helper()
+	hash := models.HashToken(token)
+	_, err := a.store.Pool().ExecContext(t.Context(), "UPDATE sessions SET proven_at=? WHERE token_hash=?", at, hash[:])
+	require.NoError(t, err)
 }
 
 func (a *api) accounts(t *testing.T, n int) []account {

@@ -41,8 +41,26 @@ func (s *Server) authorize(row route) fiber.Handler {
 		if err := rule.Admit(session); err != nil {
 			return err
 		}
+		if err := s.admitProof(c, rule, session); err != nil {
+			return err
+		}
 		return s.spend(c, row.limit)
 	}
+}
+
+// admitProof is rule.AdmitProof. It reads the session again before it refuses: another process may have written a proof
+// that the cache does not have yet.
+func (s *Server) admitProof(c *fiber.Ctx, rule models.Rule, session *models.Session) error {
+	if rule.AdmitProof(session, s.now()) == nil {
+		return nil
+	}
+	hash := sessionHash(c)
+	s.sessions.Refresh(hash)
+	session, err := s.sessions.Lookup(c.UserContext(), hash)
+	if err != nil {
+		return err
+	}
+	return rule.AdmitProof(session, s.now())
 }
 
 // nameCaller attaches the caller to the request's context; session is nil for the anonymous. Each transaction checks

@@ -37,6 +37,7 @@ var statuses = map[models.Code]int{
 	models.CodeIfMatch:      http.StatusPreconditionRequired,
 	models.CodeRateLimited:  http.StatusTooManyRequests,
 	models.CodeUnavailable:  http.StatusServiceUnavailable,
+	models.CodeUnproven:     http.StatusForbidden,
 	models.CodeInternal:     http.StatusInternalServerError,
 }
 

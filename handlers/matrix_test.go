@@ -197,8 +197,8 @@ func (w *world) token(as account, isToken bool, scopes models.Scope) string {
 	token, hash := models.NewToken()
 	// It is marked as just used, so that using it changes nothing.
 	w.exec(`
-		INSERT INTO sessions (token_hash, user_id, expires_at, is_token, name, scopes, last_used_at)
-		VALUES (UNHEX(?),?,'2037-01-01',?,'a token',?,?)`,
+		INSERT INTO sessions (token_hash, user_id, expires_at, proven_at, is_token, name, scopes, last_used_at)
+		VALUES (UNHEX(?),?,'2037-01-01','2037-01-01',?,'a token',?,?)`,
 		hex.EncodeToString(hash[:]), as.ID, isToken, uint8(scopes), time.Now().UTC().Add(time.Hour))
 	return token
 }

@@ -56,6 +56,7 @@ func (s *Server) routes() []route {
 		{"POST", "/v1/auth/password-reset/confirm", models.PermAccountReset, limitLogin, s.resetPassword, replyNothing},
 		{"POST", "/v1/auth/email/confirm", models.PermAccountConfirm, limitLogin, s.confirmEmail, replyNothing},
 		{"POST", "/v1/auth/email/undo", models.PermAccountConfirm, limitLogin, s.undoEmail, replyNothing},
+		{"POST", "/v1/auth/reauthenticate", models.PermSessionProve, limitPassword, s.reauthenticate, replyNothing},
 
 		// The viewer's account
 		{"GET", "/v1/me", models.PermAccountRead, limitRead, s.me, nil},

@@ -38,6 +38,27 @@ func (s *Server) logout(c *fiber.Ctx) error {
 	return c.SendStatus(http.StatusNoContent)
 }
 
+// reauthenticate proves that it is the user who uses the session, for permissions that are models.RecentOnly.
+func (s *Server) reauthenticate(c *fiber.Ctx) error {
+	var password string
+	if err := decode(c, fields{"password": &password}); err != nil {
+		return err
+	}
+	user, err := s.accounts.UserByID(c.UserContext(), viewerID(c))
+	if err != nil {
+		return err
+	}
+	if err := s.checkPassword(c, user, "password", password); err != nil {
+		return err
+	}
+	hash := sessionHash(c)
+	if err := s.accounts.ProveSession(c.UserContext(), user, hash); err != nil {
+		return err
+	}
+	s.sessions.Refresh(hash)
+	return c.SendStatus(http.StatusNoContent)
+}
+
 func (s *Server) listSessions(c *fiber.Ctx) error {
 	current := sessionHash(c)
 	return replyList(s, c, pages.Listing[models.SessionInfo, sessionInfoJSON]{

@@ -249,9 +249,7 @@ func TestToken_toModerateEndsWithTheRole(t *testing.T) {
 	a.refused(t, 401, "unauthorized", bot, "POST", ban(0), reason) // MySQL decides, not the cache
 	ahead.advance(5 * time.Second)
 	a.refused(t, 401, "unauthorized", bot, "POST", ban(0), reason)
-	token, err := accounts.New(store).CreateSession(t.Context(), ada.ID)
-	require.NoError(t, err)
-	ada = ada.with(token)
+	ada = ada.with(a.session(t, ada.ID))
 	a.refusedField(t, 403, "forbidden", "scopes", ada, "POST", "/v1/me/tokens",
 		obj{"name": "x", "scopes": []string{"read", "moderate"}})
 }

@@ -39,6 +39,9 @@ const (
 	CodeRateLimited  Code = "rate_limited"        // 429: too many requests in a period
 	CodeUnavailable  Code = "unavailable"         // 503: a dependency does not answer or a limit is reached; retry
 	CodeInternal     Code = "internal"            // 500
+
+	// CodeUnproven is 403: the password must be entered again (see RecentOnly).
+	CodeUnproven Code = "reauthentication_required"
 )
 
 // FieldError names one field of the input and the rule that it breaks.

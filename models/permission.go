@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Permission is an action that a route of the API carries out for its caller. Only this file makes permissions, so a
@@ -41,6 +42,9 @@ const (
 	ScopeModerate                   // to moderate, for moderators
 	// NoToken is for actions that are open to everybody: a token is ignored.
 	NoToken
+	// RecentOnly is SessionOnly, and for sessions whose user has entered the password within ProofLife alone: a stolen
+	// session does not suffice.
+	RecentOnly
 	// SessionOnly is for actions that grant, end or protect access to the account: no API token has the right.
 	SessionOnly Scope = 0
 )
@@ -61,7 +65,7 @@ var (
 	PermAccountRead = permission("account.read", RoleUser, All, ScopeRead)
 	PermAccountEdit = permission("account.edit", RoleUser, All, ScopeWrite)
 
-	// Change the password, delete the account.
+	// Change the password, delete the account. Both take the password itself, so they need no other proof.
 
 	PermAccountPassword = permission("account.password", RoleUser, All, SessionOnly)
 	PermAccountDelete   = permission("account.delete", RoleUser, All, SessionOnly)
@@ -77,7 +81,7 @@ var (
 
 	// Request and download an archive of all data about the account.
 
-	PermAccountExport = permission("account.export", RoleUser, All, SessionOnly)
+	PermAccountExport = permission("account.export", RoleUser, All, RecentOnly)
 
 	// Sign in, list the caller's sessions, end them.
 
@@ -85,10 +89,14 @@ var (
 	PermSessionList   = permission("session.list", RoleUser, All, SessionOnly)
 	PermSessionEnd    = permission("session.end", RoleUser, Hidden, SessionOnly)
 
+	// Enter the password again, for what is RecentOnly.
+
+	PermSessionProve = permission("session.prove", RoleUser, All, SessionOnly)
+
 	// List, create and revoke API tokens.
 
 	PermTokenList   = permission("token.list", RoleUser, All, SessionOnly)
-	PermTokenCreate = permission("token.create", RoleUser, All, SessionOnly)
+	PermTokenCreate = permission("token.create", RoleUser, All, RecentOnly)
 	PermTokenRevoke = permission("token.revoke", RoleUser, Hidden, SessionOnly)
 
 	// Read profiles, and the posts, comments and likes of users.
@@ -333,7 +341,8 @@ func (p Permission) Rule() (rule Rule, ok bool) {
 // Permissions returns all permissions with their rules. The caller must not change the map.
 func Permissions() map[Permission]Rule { return rules }
 
-// Admit checks a caller, nil for the anonymous, against the rule, except for the owner of the object (see AdmitOn).
+// Admit checks a caller, nil for the anonymous, against the rule, except for the owner of the object (see AdmitOn) and
+// for a recent proof (see AdmitProof).
 // CodeUnauthorized: a token is required. CodeForbidden: the user, or the token, does not have the permission.
 func (r Rule) Admit(caller *Session) error {
 	if caller == nil {
@@ -348,10 +357,18 @@ func (r Rule) Admit(caller *Session) error {
 	if !caller.IsToken || r.Scope == NoToken || caller.Scopes&r.Scope != 0 {
 		return nil
 	}
-	if r.Scope == SessionOnly {
+	if r.Scope == SessionOnly || r.Scope == RecentOnly {
 		return Errorf(CodeForbidden, "API tokens do not have this permission. Log in and use the token of the session.")
 	}
 	return Errorf(CodeForbidden, "The token does not have the scope %s.", r.Scope)
+}
+
+// AdmitProof checks an admitted caller against a rule that is RecentOnly. It returns CodeUnproven.
+func (r Rule) AdmitProof(caller *Session, now time.Time) error {
+	if r.Scope != RecentOnly || caller.Proven(now) {
+		return nil
+	}
+	return Errorf(CodeUnproven, "Enter your password again before you do this.")
 }
 
 // AdmitOn checks an admitted caller against the rule for an object of this owner. It returns CodeForbidden, or

@@ -26,6 +26,7 @@ type Session struct {
 	Scopes      Scope      // of an API token
 	LastUsedAt  *time.Time // of an API token, to the minute; nil: never
 	ExpiresAt   time.Time
+	ProvenAt    *time.Time // when the user last entered the password in this session; nil: never
 	// Blocked reports whether any user has blocked this one. If not, no check needs to look for a block.
 	Blocked bool
 }
@@ -33,6 +34,14 @@ type Session struct {
 // Unnoted reports whether the use of an API token is due to be recorded (see db.DB.UseTokens).
 func (s *Session) Unnoted(now time.Time) bool {
 	return s.IsToken && (s.LastUsedAt == nil || now.Sub(*s.LastUsedAt) >= TokenUsedEvery)
+}
+
+// ProofLife is the time for which a proof of who is using a session, such as its login, counts as recent.
+const ProofLife = 10 * time.Minute
+
+// Proven reports whether the user has entered the password in this session within ProofLife.
+func (s *Session) Proven(now time.Time) bool {
+	return !s.IsToken && s.ProvenAt != nil && now.Sub(*s.ProvenAt) < ProofLife
 }
 
 // Author returns the user as an author.

@@ -165,6 +165,8 @@ func scope(rule models.Rule) string {
 	switch rule.Scope {
 	case models.NoToken:
 		return "ignored"
+	case models.RecentOnly:
+		return "refused; needs a recent proof"
 	case models.SessionOnly:
 		return "refused"
 	default:

@@ -34,6 +34,7 @@ const (
 	eventRole           = "role.changed"
 	eventSessionCreated = "session.created" // by the operator, without a login
 	eventSessionEnded   = "session.ended"
+	eventSessionProven  = "session.proven" // the password was entered again
 	eventTokenCreated   = "token.created"
 	eventTokenRevoked   = "token.revoked"
 )

@@ -28,7 +28,7 @@ func (s *Store) CreateSession(ctx context.Context, userID int64) (string, error)
 }
 
 // CreateSessions opens a session of 90 days for each user without a login, as a command of the operator, and returns
-// their tokens, which are not stored.
+// their tokens, which are not stored. Nobody has entered a password in them yet (see ProveSession).
 func (s *Store) CreateSessions(ctx context.Context, userIDs []int64) ([]string, error) {
 	const atOnce = 1000
 	var tokens []string
@@ -61,14 +61,16 @@ func (s *Store) CreateSessions(ctx context.Context, userIDs []int64) ([]string, 
 	return tokens, nil
 }
 
+// createSession opens the session of a login, which is the first proof of who uses it.
 func createSession(tx *db.Tx, userID int64, userAgent string) (string, error) {
 	const insert = `
-		INSERT INTO sessions (user_id, token_hash, created_at, expires_at, user_agent)
-		VALUES (?,UNHEX(?),?,?,?)`
+		INSERT INTO sessions (user_id, token_hash, created_at, expires_at, proven_at, user_agent)
+		VALUES (?,UNHEX(?),?,?,?,?)`
 	token, hash := models.NewToken()
 	now := models.WholeSeconds(tx.Now)
 	tx.AnswerHas(models.HashNumber(hash[:]))
-	return token, tx.Exec(insert, userID, db.HexOf(hash), now, now.Add(sessionLife), cleanAgent(userAgent)).Error
+	insertion := tx.Exec(insert, userID, db.HexOf(hash), now, now.Add(sessionLife), now, cleanAgent(userAgent))
+	return token, insertion.Error
 }
 
 // maxAgent is the width of sessions.user_agent, in characters.
@@ -148,6 +150,40 @@ func (s *Store) Login(ctx context.Context, u *models.User, userAgent string) (to
 		return "", fmt.Errorf("log in: %w", err)
 	}
 	return token, nil
+}
+
+// ProveSession records that the user of a session, with the hash of its token, has entered the password that was
+// checked against the hash in u.
+//
+// CodeForbidden: the hash has changed since. CodeUnauthorized: the session has ended.
+func (s *Store) ProveSession(ctx context.Context, u *models.User, session [32]byte) error {
+	const update = `
+		UPDATE sessions
+		SET proven_at=?
+		WHERE token_hash=UNHEX(?)`
+	err := s.Transact(ctx, func(tx *db.Tx) error {
+		if err := lockSession(tx, u.ID, session, 0); err != nil {
+			return err
+		}
+		found, err := LockStandings(tx, u.ID)
+		if err != nil {
+			return err
+		}
+		if found[u.ID].PasswordHash != u.PasswordHash {
+			return models.Errorf(models.CodeForbidden, "The password was changed meanwhile.")
+		}
+		if err := tx.Exec(update, models.WholeSeconds(tx.Now), db.HexOf(session)).Error; err != nil {
+			return err
+		}
+		if err := SessionsChanged(tx, u.ID); err != nil {
+			return err
+		}
+		return LogSecurity(tx, SecurityEvent{Kind: eventSessionProven, UserID: u.ID})
+	})
+	if err != nil {
+		return fmt.Errorf("prove session of user %d: %w", u.ID, err)
+	}
+	return nil
 }
 
 // Sessions lists the sessions of a user that have not expired, latest first: at most limit after the key (nil for the
