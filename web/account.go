@@ -357,7 +357,7 @@ func (v *visit) createToken() error {
 	switch {
 	case err == nil:
 		return v.showTokens(&settingsPage{Made: &made, Token: newTokenForm()})
-	case expired(err):
+	case expired(err), unproven(err):
 		return err
 	}
 	p := &settingsPage{Token: f, Problem: problemOf(err)}

@@ -111,6 +111,7 @@ func (s *Server) accountRoutes(mux router) {
 	}
 	mux.Handle("POST /settings/email", s.private((*visit).changeEmail))
 	mux.Handle("POST /sign-out", s.page((*visit).signOut))
+	mux.Handle("POST /prove", s.private((*visit).proved))
 	mux.Handle("GET /notifications", s.private((*visit).notifications))
 	mux.Handle("POST /notifications", s.private((*visit).readNotifications))
 	mux.Handle("GET /claims", s.private((*visit).claims))

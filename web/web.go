@@ -198,6 +198,9 @@ func (s *Server) private(h func(*visit) error) http.HandlerFunc {
 		if v.token == "" {
 			return errSignIn
 		}
+		if answered, err := v.prove(); answered || err != nil {
+			return err
+		}
 		return h(v)
 	})
 }
@@ -221,6 +224,9 @@ func (v *visit) fail(err error) {
 		return
 	case v.scripted():
 		_ = v.plainProblem(p)
+		return
+	case p.Code == codeUnproven:
+		v.askPassword(nil)
 		return
 	}
 	if p.RetryAfter > 0 {

@@ -367,8 +367,11 @@ var chinese = map[string]string{
 	"Password, at least 8 characters":        "密码，至少 8 个字符",
 	"I have an account":                      "已有账号",
 	"Your session has ended. Sign in again.": "会话已结束，请重新登录。",
-	"What you typed is kept.":                "你输入的内容已保留。",
-	"Send it now":                            "现在发送",
+	"Enter your password again":              "再次输入密码",
+	"This concerns your account itself, and you entered your password some time ago.": "此操作关系到账号安全，而你上次输入密码已有一段时间。",
+	"Go on":                   "继续",
+	"What you typed is kept.": "你输入的内容已保留。",
+	"Send it now":             "现在发送",
 	"You are signed in again. Here is what you typed.": "你已重新登录。这是你之前输入的内容。",
 
 	// Settings.
