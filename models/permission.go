@@ -72,7 +72,7 @@ var (
 
 	// Change the e-mail address.
 
-	PermAccountEmail = permission("account.email", RoleUser, All, SessionOnly)
+	PermAccountEmail = permission("account.email", RoleUser, All, RecentOnly)
 
 	// Set a new password, and confirm or restore an address, by a link from a mail.
 

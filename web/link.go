@@ -120,7 +120,7 @@ func (v *visit) changeEmail() error {
 	if err == nil {
 		return v.redirect("/settings?mailed")
 	}
-	if expired(err) {
+	if expired(err) || unproven(err) {
 		return err
 	}
 	p := &settingsPage{Tab: "profile", Email: email, Problem: problemOf(err)}
