@@ -130,6 +130,9 @@ var staged = map[string]func(w *world, try *idempotentTry){
 		}
 	},
 	"unbanUser": func(w *world, try *idempotentTry) { w.ban(try.owner) },
+	"reauthenticate": func(w *world, try *idempotentTry) {
+		w.exec("UPDATE sessions SET proven_at=NULL WHERE user_id=?", try.as.ID)
+	},
 }
 
 // link returns the token of a link that was sent to an address of the user.

@@ -116,6 +116,7 @@ var setBy = map[string]string{ //nolint:gosec // no value is a password
 	"redis-cert":            byTLS,
 	"redis-key":             byTLS,
 	"repair":                "operators, after a difference was found",
+	"registration":          "sites that are not open to everybody",
 	"reserved-names":        "sites with other names that could mislead",
 	"role":                  "operators, for the first admin",
 	"secret-key-file":       byMail,
