@@ -98,17 +98,22 @@ func TestReauthentication_isNotForAPITokens(t *testing.T) {
 	}
 }
 
-// A token of the operator, made by "likewise user token", is a session in which nobody has entered a password.
-func TestReauthentication_isNeededByTheOperatorsToken(t *testing.T) {
+// A session of the operator, made by "likewise user token", is as one that has just begun with a login.
+func TestReauthentication_ofTheOperatorsToken(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := withPassword(t, a)
-	token, err := accounts.New(a.store).CreateSession(t.Context(), ada.ID)
-	require.NoError(t, err)
-	ada = ada.with(token)
-	refusedUnproven(t, a, ada)
-	a.must(t, 204, ada, "POST", "/v1/auth/reauthenticate", obj{"password": "correct horse"})
-	a.must(t, 201, ada, "POST", "/v1/me/tokens", needProof[0].body)
+	begin := func() account {
+		token, err := accounts.New(a.store).CreateSession(t.Context(), ada.ID)
+		require.NoError(t, err)
+		return ada.with(token)
+	}
+	a.must(t, 201, begin(), "POST", "/v1/me/tokens", needProof[0].body)
+	old := begin()
+	a.proveAt(t, old.Token, time.Now().UTC().Add(-models.ProofLife))
+	refusedUnproven(t, a, old)
+	a.must(t, 204, old, "POST", "/v1/auth/reauthenticate", obj{"password": "correct horse"})
+	a.must(t, 201, old, "POST", "/v1/me/tokens", needProof[0].body)
 }
 
 // Another process may have written the proof a moment ago, which the cache of this one does not have yet.

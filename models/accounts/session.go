@@ -28,7 +28,7 @@ func (s *Store) CreateSession(ctx context.Context, userID int64) (string, error)
 }
 
 // CreateSessions opens a session of 90 days for each user without a login, as a command of the operator, and returns
-// their tokens, which are not stored. Nobody has entered a password in them yet (see ProveSession).
+// their tokens, which are not stored. The operator vouches for who uses them, as a login would (see ProveSession).
 func (s *Store) CreateSessions(ctx context.Context, userIDs []int64) ([]string, error) {
 	const atOnce = 1000
 	var tokens []string
@@ -42,11 +42,11 @@ func (s *Store) CreateSessions(ctx context.Context, userIDs []int64) ([]string, 
 			for _, id := range batch {
 				token, hash := models.NewToken()
 				opened = append(opened, token)
-				rows = append(rows, "(?,UNHEX(?),?,?)")
-				args = append(args, id, db.HexOf(hash), now, now.Add(sessionLife))
+				rows = append(rows, "(?,UNHEX(?),?,?,?)")
+				args = append(args, id, db.HexOf(hash), now, now.Add(sessionLife), now)
 			}
 			insert := `
-				INSERT INTO sessions (user_id, token_hash, created_at, expires_at)
+				INSERT INTO sessions (user_id, token_hash, created_at, expires_at, proven_at)
 				VALUES ` + strings.Join(rows, ",")
 			if err := tx.Exec(insert, args...).Error; err != nil {
 				return err
