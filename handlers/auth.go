@@ -38,7 +38,7 @@ func (s *Server) authorize(row route) fiber.Handler {
 				s.nameCaller(c, session, hash)
 			}
 		}
-		if err := rule.Admit(session); err != nil {
+		if err := rule.Admit(session, s.staffFactor); err != nil {
 			return err
 		}
 		if err := s.admitProof(c, rule, session); err != nil {

@@ -18,6 +18,8 @@ type abilities struct {
 	blockers map[int64]bool             // authors who block the viewer
 	places   map[int64]models.PostState // of comments and drops, by post
 	rules    map[ruled]bool             // see may
+	// staffFactor is Config.StaffSecondFactor.
+	staffFactor bool
 }
 
 // ruled is a question that rules alone answer. They distinguish the viewer's own objects from those of all others.
@@ -29,7 +31,7 @@ type ruled struct {
 // abilitiesOn returns the viewer's abilities on objects of these authors that belong to these posts. It queries nothing
 // for the anonymous, and blocks only if somebody blocks the viewer.
 func (s *Server) abilitiesOn(c *fiber.Ctx, authors, posts []int64) (abilities, error) {
-	a := abilities{viewer: viewer(c)}
+	a := abilities{viewer: viewer(c), staffFactor: s.staffFactor}
 	if a.viewer == nil {
 		return a, nil
 	}
@@ -68,7 +70,7 @@ func (a *abilities) may(p models.Permission, owner int64) bool {
 	answer, known := a.rules[question]
 	if !known {
 		rule, ok := p.Rule()
-		answer = ok && rule.Admit(a.viewer) == nil && rule.AdmitOn(a.viewer, owner) == nil
+		answer = ok && rule.Admit(a.viewer, a.staffFactor) == nil && rule.AdmitOn(a.viewer, owner) == nil
 		if a.rules == nil {
 			a.rules = map[ruled]bool{}
 		}

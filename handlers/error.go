@@ -23,6 +23,9 @@ var statuses = map[models.Code]int{
 	models.CodeBadLink:      http.StatusForbidden,
 	models.CodeMailOff:      http.StatusForbidden,
 	models.CodeClosed:       http.StatusForbidden,
+	models.CodeSecondFactor: http.StatusUnauthorized,
+	models.CodeNoFactor:     http.StatusForbidden,
+	models.CodeFactorsOff:   http.StatusForbidden,
 	models.CodeLocked:       http.StatusForbidden,
 	models.CodeNotFound:     http.StatusNotFound,
 	models.CodeConflict:     http.StatusConflict,
@@ -70,6 +73,9 @@ type problem struct {
 	Errors    []models.FieldError `json:"errors,omitempty"`
 	Version   *int64              `json:"version,omitempty"` // with 412: the present version
 	Ban       *banJSON            `json:"ban,omitempty"`     // with CodeBanned
+	// With CodeSecondFactor at login: what POST /v1/auth/challenge takes, and the factors whose codes it takes.
+	Challenge string          `json:"challenge,omitempty"`
+	Factors   []models.Factor `json:"factors,omitempty"`
 }
 
 // banJSON is a ban as its user sees it.
@@ -119,6 +125,9 @@ func problemOf(err error) problem {
 		p.Detail = internalDetail
 	case errors.As(err, &e):
 		p.Detail, p.Errors, p.Version, p.Ban = e.Message, clip(e.Fields), e.Version, newBanJSON(e.Ban)
+		if e.Challenge != nil {
+			p.Challenge, p.Factors = e.Challenge.Token, e.Challenge.Factors
+		}
 	default:
 		p.Detail = unavailableDetail
 	}

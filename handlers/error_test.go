@@ -136,7 +136,7 @@ func TestErrorsPage_isTheContractAndTheCode(t *testing.T) {
 func TestFieldErrors_haveCodes(t *testing.T) {
 	t.Parallel()
 	kept := imagesIn(t, t.TempDir())
-	a := newAPI(t, modes[0], avatarsAt("images.example.org"), withImages(kept))
+	a := newAPI(t, modes[0], avatarsAt("images.example.org"), withImages(kept), secretKey)
 	none, ada := account{}, a.person(t, "ada")
 	mod, admin := a.promoted(t, a.account(t), models.RoleModerator), a.promoted(t, a.account(t), models.RoleAdmin)
 	p, other := a.newPost(t, ada), a.newPost(t, ada)
@@ -146,6 +146,7 @@ func TestFieldErrors_haveCodes(t *testing.T) {
 	require.NoError(t, err)
 	a.must(t, 201, ada, "POST", "/v1/posts", text, key("spent"))
 
+	a.must(t, 200, ada, "POST", "/v1/me/factors/totp", nil)
 	full := a.account(t)
 	addImage(t, a.store, kept, full.ID)
 	a.exec(t, "UPDATE images SET bytes=?", models.DefaultImageRoom.User)
@@ -218,6 +219,7 @@ func TestFieldErrors_haveCodes(t *testing.T) {
 		{"taken map[]", "username", none, "POST", register, as("Ada", "b@example.org", password), nil},
 		{"taken map[]", "email", none, "POST", register, as("bob", "ADA@example.org", password), nil},
 		{"wrong_password map[]", "password", ada, "DELETE", "/v1/me", obj{"password": "x"}, nil},
+		{"wrong_code map[]", "code", ada, "POST", "/v1/me/factors/totp/confirm", obj{"code": "x"}, nil},
 		{"bad_format map[format:url]", "avatar_url", ada, "PATCH", "/v1/me", obj{"avatar_url": "x"}, nil},
 		{"bad_host map[allowed:[images.example.org]]", "avatar_url", ada, "PATCH", "/v1/me",
 			obj{"avatar_url": "https://other.example/x.png"}, nil},

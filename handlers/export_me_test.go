@@ -112,6 +112,9 @@ func TestExportMe_hasAllOfTheUserAndNothingPrivateOfOthers(t *testing.T) {
 	a.must(t, 200, ada, "PUT", fmt.Sprintf("/v1/users/%d/follow", bob.ID), nil)
 	a.must(t, 200, ada, "PUT", pathOf(theirs)+"/read", obj{})
 	a.must(t, 200, ada, "PUT", pathOf(theirs)+"/subscription", obj{"level": "muted"})
+	a.exec(t, `
+		INSERT INTO totp_factors (user_id, seed, created_at, confirmed_at)
+		VALUES (?,'a secret',UTC_TIMESTAMP(),UTC_TIMESTAMP())`, ada.ID)
 	a.must(t, 201, ada, "PUT", "/v1/me/drafts/comment", obj{"content": "Ada's draft.", "post_id": theirs.ID})
 	picture := addImage(t, a.store, kept, ada.ID)
 	addImage(t, a.store, kept, bob.ID)
@@ -180,6 +183,7 @@ func TestExportMe_hasAllOfTheUserAndNothingPrivateOfOthers(t *testing.T) {
 		"blocks":            {"user_id": float64(carol.ID)},
 		"sessions":          {"user_agent": "Analytical/1"},
 		"api_tokens":        {"name": "Ada's bot", "scopes": []any{"read", "write"}},
+		"second_factors":    {"kind": "totp", "recovery_codes_left": 0.0},
 		"reports":           {"target_id": float64(theirs.ID), "detail": "Ada's detail.", "reason": "spam"},
 		"redactions": {"target_type": "post", "target_id": float64(p.ID), "version": 0.0,
 			"reason": "It has Ada's address.", "outcome": nil},

@@ -121,7 +121,7 @@ func newWorld(t *testing.T) *world {
 	require.NoError(t, err)
 	dsn := testkit.Database(t)
 	kept := imagesIn(t, t.TempDir())
-	w := &world{api: serve(t, openStore(t, dsn), avatarsAt("example.com"), withImages(kept), withMail), t: t, dsn: dsn,
+	w := &world{api: serve(t, openStore(t, dsn), avatarsAt("example.com"), withImages(kept), withMail, secretKey), t: t, dsn: dsn,
 		password: hash, callers: map[caller]account{}, images: kept}
 	w.exec("INSERT INTO settings (name, value) VALUES ('webhooks', '')") // as the first webhook does
 	ada := w.someone(caller{role: models.RoleUser})
@@ -391,12 +391,42 @@ var linked = map[string]models.MailKind{
 	"undoEmail": models.MailEmailChanged,
 }
 
-// completeBody is body for an operation that may need something in the database first.
-func (w *world) completeBody(o operation) obj {
+// armed are the operations on an account that has an app for codes.
+var armed = []string{"removeTOTP", "replaceRecoveryCodes", "requestFactorReset", "cancelFactorReset"}
+
+// addFactor adds to an account an app, whose codes nobody knows, in place of any other.
+func (w *world) addFactor(owner account) {
+	w.t.Helper()
+	w.exec("REPLACE INTO totp_factors (user_id, seed, created_at, confirmed_at)"+
+		" VALUES (?,'a seed',UTC_TIMESTAMP(),UTC_TIMESTAMP())", owner.ID)
+}
+
+// completeBody is body for an operation that needs something of the account in the database first.
+func (w *world) completeBody(o operation, as account) obj {
 	w.t.Helper()
 	body := o.body(w.t)
 	if kind, ok := linked[o.id]; ok {
 		body["token"] = w.link(w.someone(caller{role: models.RoleUser}), kind)
+	}
+	switch o.id {
+	case "confirmTOTP":
+		seeds, err := accounts.NewSeeds([]byte(testKey))
+		require.NoError(w.t, err)
+		seed, err := accounts.New(w.store).BeginTOTP(w.t.Context(), seeds, as.ID, models.HashToken(as.Token))
+		if err == nil { // a caller who may not confirm it cannot begin
+			body["code"] = code(w.t, seed)
+		}
+	case "answerChallenge":
+		owner := w.someone(caller{role: models.RoleUser})
+		w.addFactor(owner)
+		recovery, recoveryHash := models.NewRecoveryCode()
+		w.exec("INSERT INTO recovery_codes (user_id, code_hash, created_at) VALUES (?,UNHEX(?),UTC_TIMESTAMP())",
+			owner.ID, hex.EncodeToString(recoveryHash[:]))
+		challenge, challengeHash := models.NewToken()
+		w.exec("INSERT INTO login_challenges (challenge_hash, user_id, password_hash, expires_at)"+
+			" VALUES (UNHEX(?),?,UNHEX(SHA2(?,256)),UTC_TIMESTAMP() + INTERVAL 1 HOUR)",
+			hex.EncodeToString(challengeHash[:]), owner.ID, w.password)
+		body["challenge"], body["code"] = challenge, recovery
 	}
 	return body
 }
@@ -493,6 +523,13 @@ func (o operation) request(w *world, as, owner account) (path string, headers []
 	w.t.Helper()
 	if o.id == "deleteBannedUser" && owner != as { // a banned user sends no requests
 		w.ban(owner)
+	}
+	if slices.Contains(armed, o.id) && owner.ID != 0 {
+		w.addFactor(owner)
+	}
+	if o.id == "cancelFactorReset" {
+		w.exec("REPLACE INTO factor_resets (user_id, actor_id, reason, requested_at, due_at)"+
+			" VALUES (?,1,'Lost.',UTC_TIMESTAMP(),UTC_TIMESTAMP() + INTERVAL 1 DAY)", owner.ID)
 	}
 	path = o.path
 	query := url.Values{}
@@ -670,7 +707,7 @@ func (w *world) prepare(o operation, c cell, owners map[models.Role]account, sam
 			same[c.on] = object
 		}
 	}
-	body := w.completeBody(o)
+	body := w.completeBody(o, as)
 	return func() {
 		w.t.Helper()
 		r := w.ask(o, as, object.path, body, object.headers)
@@ -803,11 +840,11 @@ func TestMassAssignment_changesNothing(t *testing.T) {
 	w := newWorld(t)
 	tried := 0
 	for _, o := range operations(t) {
-		body := w.completeBody(o)
+		as := w.someone(caller{role: max(o.rule.Least, models.RoleUser)})
+		body := w.completeBody(o, as)
 		if body == nil {
 			continue
 		}
-		as := w.someone(caller{role: max(o.rule.Least, models.RoleUser)})
 		owner := as
 		if o.rule.On == models.Others || o.rule.On == models.Lower {
 			owner = w.someone(caller{role: models.RoleUser})

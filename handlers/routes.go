@@ -14,8 +14,8 @@ type route struct {
 	limit      *routeLimit       // what a request costs; see limit.go
 	handler    fiber.Handler
 	// Of a POST: answers a repeated Idempotency-Key without acting again; see once in idempotency.go. It is nil for a
-	// claim, which repeating does not change, for a preview, which has no effect, and for an image, whose unused copy
-	// is deleted by a job.
+	// claim, which repeating does not change, for a preview, which has no effect, for an image, whose unused copy
+	// is deleted by a job, and for second factors, whose codes and secrets are accepted and shown once.
 	repeat fiber.Handler
 }
 
@@ -51,6 +51,7 @@ func (s *Server) routes() []route {
 		// Sign-in
 		{"POST", "/v1/auth/register", models.PermAccountCreate, limitRegister, s.register, s.repeatRegistration},
 		{"POST", "/v1/auth/login", models.PermSessionCreate, limitLogin, s.login, s.login},
+		{"POST", "/v1/auth/challenge", models.PermSessionCreate, limitLogin, s.answerChallenge, nil},
 		{"POST", "/v1/auth/logout", models.PermSessionEnd, limitWrite, s.logout, replyNothing},
 		{"POST", "/v1/auth/password-reset", models.PermAccountReset, limitMail, s.requestReset, replyMailed},
 		{"POST", "/v1/auth/password-reset/confirm", models.PermAccountReset, limitLogin, s.resetPassword, replyNothing},
@@ -68,6 +69,11 @@ func (s *Server) routes() []route {
 		{"GET", "/v1/me/sessions", models.PermSessionList, limitRead, s.listSessions, nil},
 		{"DELETE", "/v1/me/sessions", models.PermSessionEnd, limitWrite, s.endOtherSessions, nil},
 		{"DELETE", "/v1/me/sessions/:id", models.PermSessionEnd, limitWrite, s.endSession, nil},
+		{"GET", "/v1/me/factors", models.PermFactorRead, limitRead, s.readFactors, nil},
+		{"POST", "/v1/me/factors/totp", models.PermFactorEdit, limitPassword, s.beginTOTP, nil},
+		{"POST", "/v1/me/factors/totp/confirm", models.PermFactorEdit, limitPassword, s.confirmTOTP, nil},
+		{"DELETE", "/v1/me/factors/totp", models.PermFactorEdit, limitPassword, s.removeTOTP, nil},
+		{"POST", "/v1/me/factors/recovery-codes", models.PermFactorEdit, limitPassword, s.replaceRecoveryCodes, nil},
 		{"GET", "/v1/me/tokens", models.PermTokenList, limitRead, s.listTokens, nil},
 		{"POST", "/v1/me/tokens", models.PermTokenCreate, limitWrite, s.createToken, s.repeatToken},
 		{"DELETE", "/v1/me/tokens/:id", models.PermTokenRevoke, limitWrite, s.revokeToken, nil},
@@ -241,6 +247,10 @@ func (s *Server) routes() []route {
 		{"POST", "/v1/admin/users/:id/unban", models.PermAdminUserBan, limitWrite, s.unbanUser, replyNothing},
 		{"POST", "/v1/admin/users/:id/delete", models.PermAdminUserDelete, limitWrite,
 			s.deleteBannedUser, replyNothing},
+		{"POST", "/v1/admin/users/:id/factor-reset", models.PermAdminUserFactors, limitWrite,
+			s.requestFactorReset, nil},
+		{"DELETE", "/v1/admin/users/:id/factor-reset", models.PermAdminUserFactors, limitWrite,
+			s.cancelFactorReset, nil},
 		{"PUT", "/v1/admin/users/:id/role", models.PermAdminUserRole, limitWrite, s.changeRole, nil},
 		{"POST", "/v1/admin/users/:id/content/delete", models.PermAdminContentDelete, limitWrite,
 			s.removeAllContent, s.repeatOperation},

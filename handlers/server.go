@@ -101,6 +101,11 @@ type Config struct {
 	Registration Registration
 	// ReservedNames lists usernames that nobody can register, in addition to those of models.NewReservedNames.
 	ReservedNames []string
+	// SecretKey is the secret key of the site, which seals the seeds of second factors. Without it, codes of apps can
+	// neither be set up nor checked (CodeFactorsOff).
+	SecretKey []byte
+	// StaffSecondFactor requires a session that used a second factor for what only moderators and admins may do.
+	StaffSecondFactor bool
 	// Limiter counts the requests of clients; nil means no limits. LimitFactor multiplies the rates of admission;
 	// 0 means 1.
 	Limiter     *counters.Limiter
@@ -180,6 +185,8 @@ type Server struct {
 	reserved       models.ReservedNames
 	registration   Registration
 	mail           bool
+	seeds          *accounts.Seeds // nil: there is no secret key
+	staffFactor    bool
 
 	privateWebhooks bool
 	local           bool
@@ -220,7 +227,10 @@ func New(c Config) (*Server, error) {
 		images:  c.Images, imageMaker: c.MakeImage, imageRoom: c.Room, uploads: admission.NewUploads(factor),
 		avatarHosts: c.AvatarHosts, publicURL: publicURL(c.PublicURL), reserved: reserved,
 		registration: c.Registration, mail: c.Mail,
-		privateWebhooks: c.PrivateWebhooks, local: c.Local,
+		privateWebhooks: c.PrivateWebhooks, local: c.Local, staffFactor: c.StaffSecondFactor,
+	}
+	if s.seeds, err = accounts.NewSeeds(c.SecretKey); err != nil {
+		return nil, fmt.Errorf("handlers: Config.SecretKey: %w", err)
 	}
 	s.expensive, s.moderatorShare = admission.NewShares(c.Store.Pool().Stats().MaxOpenConnections)
 	if s.metrics, err = newMetrics(c.Registry); err != nil {

@@ -317,7 +317,7 @@ func (s *Server) targets(c *fiber.Ctx, w *streamWants) ([]models.Target, error) 
 	}
 	if w.notifications {
 		rule, _ := models.PermNotificationList.Rule()
-		if err := rule.Admit(viewer(c)); err != nil {
+		if err := rule.Admit(viewer(c), s.staffFactor); err != nil {
 			return nil, err
 		}
 		targets = append(targets, models.Target{Kind: kindNotifications, ID: viewerID(c)})

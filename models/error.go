@@ -17,28 +17,31 @@ type Code string
 
 // The codes. They are stable: clients may compare them.
 const (
-	CodeMalformed    Code = "malformed"           // 400: the request cannot be read
-	CodeUnauthorized Code = "unauthorized"        // 401: no valid token
-	CodeForbidden    Code = "forbidden"           // 403: the caller may not do this
-	CodeBanned       Code = "banned"              // 403: the account is banned
-	CodeBadLink      Code = "bad_link"            // 403: a link from a mail cannot be used any longer
-	CodeMailOff      Code = "mail_off"            // 403: it needs mail, and this site sends none
-	CodeClosed       Code = "registration_closed" // 403: nobody can register
-	CodeLocked       Code = "locked"              // 403: a moderator has locked the content
-	CodeNotStarted   Code = "not_started"         // 403: the drop has not begun
-	CodeEnded        Code = "ended"               // 403: the drop has ended
-	CodeNotFound     Code = "not_found"           // 404: it was deleted or never existed
-	CodeConflict     Code = "conflict"            // 409: the present state does not permit it
-	CodeSoldOut      Code = "sold_out"            // 409: no claim to the drop is left
-	CodeSuperseded   Code = "superseded"          // 409: a later call of the same user has replaced this one
-	CodeTooLate      Code = "too_late"            // 409: the period for it is over
-	CodePrecondition Code = "precondition_failed" // 412: If-Match does not match
-	CodeTooLarge     Code = "too_large"           // 413
-	CodeInvalid      Code = "invalid"             // 422: a field breaks a rule
-	CodeIfMatch      Code = "if_match_required"   // 428
-	CodeRateLimited  Code = "rate_limited"        // 429: too many requests in a period
-	CodeUnavailable  Code = "unavailable"         // 503: a dependency does not answer or a limit is reached; retry
-	CodeInternal     Code = "internal"            // 500
+	CodeMalformed    Code = "malformed"              // 400: the request cannot be read
+	CodeUnauthorized Code = "unauthorized"           // 401: no valid token
+	CodeForbidden    Code = "forbidden"              // 403: the caller may not do this
+	CodeBanned       Code = "banned"                 // 403: the account is banned
+	CodeBadLink      Code = "bad_link"               // 403: a link from a mail cannot be used any longer
+	CodeMailOff      Code = "mail_off"               // 403: it needs mail, and this site sends none
+	CodeClosed       Code = "registration_closed"    // 403: nobody can register
+	CodeSecondFactor Code = "second_factor_required" // 401: the login needs a code, too
+	CodeNoFactor     Code = "second_factor_missing"  // 403: staff must have used a second factor
+	CodeFactorsOff   Code = "second_factors_off"     // 403: codes of apps cannot be made or checked
+	CodeLocked       Code = "locked"                 // 403: a moderator has locked the content
+	CodeNotStarted   Code = "not_started"            // 403: the drop has not begun
+	CodeEnded        Code = "ended"                  // 403: the drop has ended
+	CodeNotFound     Code = "not_found"              // 404: it was deleted or never existed
+	CodeConflict     Code = "conflict"               // 409: the present state does not permit it
+	CodeSoldOut      Code = "sold_out"               // 409: no claim to the drop is left
+	CodeSuperseded   Code = "superseded"             // 409: a later call of the same user has replaced this one
+	CodeTooLate      Code = "too_late"               // 409: the period for it is over
+	CodePrecondition Code = "precondition_failed"    // 412: If-Match does not match
+	CodeTooLarge     Code = "too_large"              // 413
+	CodeInvalid      Code = "invalid"                // 422: a field breaks a rule
+	CodeIfMatch      Code = "if_match_required"      // 428
+	CodeRateLimited  Code = "rate_limited"           // 429: too many requests in a period
+	CodeUnavailable  Code = "unavailable"            // 503: a dependency does not answer or a limit is reached; retry
+	CodeInternal     Code = "internal"               // 500
 
 	// CodeUnproven is 403: the password must be entered again (see RecentOnly).
 	CodeUnproven Code = "reauthentication_required"
@@ -60,6 +63,8 @@ type Error struct {
 	Fields  []FieldError
 	Version *int64 // with CodePrecondition: the present version
 	Ban     *Ban   // with CodeBanned
+	// Challenge, with CodeSecondFactor, is the rest of a login.
+	Challenge *Challenge
 	// RetryAfter, with CodeRateLimited, is the time before a retry. Clients receive it in whole seconds, rounded up.
 	RetryAfter time.Duration
 	Err        error

@@ -31,6 +31,7 @@ const (
 	FieldTooCommon     FieldCode = "too_common" // a new password
 	FieldPersonal      FieldCode = "personal"   // a new password is a name of the account
 	FieldWrongPassword FieldCode = "wrong_password"
+	FieldWrongCode     FieldCode = "wrong_code"
 	FieldNotPast       FieldCode = "not_past"
 	FieldNotFuture     FieldCode = "not_future"
 	FieldNotBefore     FieldCode = "not_before" // before

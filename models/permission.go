@@ -99,6 +99,11 @@ var (
 	PermTokenCreate = permission("token.create", RoleUser, All, RecentOnly)
 	PermTokenRevoke = permission("token.revoke", RoleUser, Hidden, SessionOnly)
 
+	// Read, add and remove the caller's second factors.
+
+	PermFactorRead = permission("factor.read", RoleUser, All, SessionOnly)
+	PermFactorEdit = permission("factor.edit", RoleUser, All, SessionOnly)
+
 	// Read profiles, and the posts, comments and likes of users.
 
 	PermUserRead = permission("user.read", RoleAnonymous, All, ScopeRead)
@@ -308,6 +313,10 @@ var (
 	// Change roles.
 
 	PermAdminUserRole = permission("admin.user.role", RoleAdmin, Lower, SessionOnly)
+
+	// Have second factors of users removed after a delay.
+
+	PermAdminUserFactors = permission("admin.user.factors", RoleAdmin, Lower, SessionOnly)
 )
 
 // rules has the rule of each permission.
@@ -344,7 +353,9 @@ func Permissions() map[Permission]Rule { return rules }
 // Admit checks a caller, nil for the anonymous, against the rule, except for the owner of the object (see AdmitOn) and
 // for a recent proof (see AdmitProof).
 // CodeUnauthorized: a token is required. CodeForbidden: the user, or the token, does not have the permission.
-func (r Rule) Admit(caller *Session) error {
+// CodeNoFactor: the permission is one of moderators or admins, staffFactor is set, and the session has not used a
+// second factor.
+func (r Rule) Admit(caller *Session, staffFactor bool) error {
 	if caller == nil {
 		if r.Least > RoleAnonymous {
 			return Errorf(CodeUnauthorized, "This needs a token: Authorization: Bearer TOKEN.")
@@ -353,6 +364,10 @@ func (r Rule) Admit(caller *Session) error {
 	}
 	if caller.Role < r.Least {
 		return Errorf(CodeForbidden, "Only a user with the role %s can do this.", r.Least)
+	}
+	if staffFactor && r.Least >= RoleModerator && !caller.SecondFactor {
+		return Errorf(CodeNoFactor, "Moderators and admins need a second factor here. "+
+			"Add one to your account, or log in with it.")
 	}
 	if !caller.IsToken || r.Scope == NoToken || caller.Scopes&r.Scope != 0 {
 		return nil

@@ -27,6 +27,9 @@ type Session struct {
 	LastUsedAt  *time.Time // of an API token, to the minute; nil: never
 	ExpiresAt   time.Time
 	ProvenAt    *time.Time // when the user last entered the password in this session; nil: never
+	// SecondFactor reports whether the session used a second factor, or the operator created it; of an API token,
+	// whether the session did that created it.
+	SecondFactor bool
 	// Blocked reports whether any user has blocked this one. If not, no check needs to look for a block.
 	Blocked bool
 }

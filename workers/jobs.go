@@ -389,6 +389,9 @@ func (j *Jobs) purge(ctx context.Context) (string, error) {
 	if _, err := inBatches(ctx, accounts.New(j.Store).PurgeSessionChanges); err != nil {
 		return "", err
 	}
+	if _, err := inBatches(ctx, accounts.New(j.Store).PurgeChallenges); err != nil {
+		return "", err
+	}
 	keys, err := inBatches(ctx, j.Store.PurgeIdempotencyKeys)
 	if err != nil {
 		return "", err

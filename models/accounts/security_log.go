@@ -25,6 +25,10 @@ const (
 	eventEmailRestored  = "email.restored"  // a change was undone
 	eventEmailSearched  = "email.searched"
 	eventEmailVerified  = "email.verified"
+	eventFactorAdded    = "factor.added"
+	eventFactorFailed   = "factor.failed" // a wrong code at sign-in
+	eventFactorRemoved  = "factor.removed"
+	eventFactorReset    = "factor.reset" // as an admin requested
 	eventLogin          = "login"
 	eventLoginFailed    = "login.failed"
 	eventLogout         = "logout"
@@ -37,6 +41,10 @@ const (
 	eventSessionProven  = "session.proven" // the password was entered again
 	eventTokenCreated   = "token.created"
 	eventTokenRevoked   = "token.revoked"
+
+	eventFactorResetRequested = "factor.reset_requested"
+	eventFactorResetCanceled  = "factor.reset_canceled"
+	eventRecoveryReplaced     = "recovery_codes.replaced"
 )
 
 // Bounds on the rows of an hour. Events over a bound share a row that has fewer details.
@@ -56,7 +64,7 @@ type SecurityEvent struct {
 }
 
 func (e SecurityEvent) failed() bool {
-	return e.Kind == eventLoginFailed || e.Kind == eventPasswordFailed
+	return e.Kind == eventLoginFailed || e.Kind == eventPasswordFailed || e.Kind == eventFactorFailed
 }
 
 // securityRow is a row of the log as it is written.

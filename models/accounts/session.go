@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -28,7 +29,8 @@ func (s *Store) CreateSession(ctx context.Context, userID int64) (string, error)
 }
 
 // CreateSessions opens a session of 90 days for each user without a login, as a command of the operator, and returns
-// their tokens, which are not stored. The operator vouches for who uses them, as a login would (see ProveSession).
+// their tokens, which are not stored. The operator vouches for who uses them, as a login would (see ProveSession),
+// with a second factor.
 func (s *Store) CreateSessions(ctx context.Context, userIDs []int64) ([]string, error) {
 	const atOnce = 1000
 	var tokens []string
@@ -42,11 +44,11 @@ func (s *Store) CreateSessions(ctx context.Context, userIDs []int64) ([]string, 
 			for _, id := range batch {
 				token, hash := models.NewToken()
 				opened = append(opened, token)
-				rows = append(rows, "(?,UNHEX(?),?,?,?)")
+				rows = append(rows, "(?,UNHEX(?),?,?,?,TRUE)")
 				args = append(args, id, db.HexOf(hash), now, now.Add(sessionLife), now)
 			}
 			insert := `
-				INSERT INTO sessions (user_id, token_hash, created_at, expires_at, proven_at)
+				INSERT INTO sessions (user_id, token_hash, created_at, expires_at, proven_at, second_factor)
 				VALUES ` + strings.Join(rows, ",")
 			if err := tx.Exec(insert, args...).Error; err != nil {
 				return err
@@ -120,7 +122,8 @@ func (s *Store) Register(
 // session that it opened before ends.
 //
 // CodeUnauthorized: the hash has changed since. A change of the password, and a deletion of the account, end all
-// sessions, and no session may begin after that. CodeBanned, with the Ban: the user is banned.
+// sessions, and no session may begin after that. CodeBanned, with the Ban: the user is banned. CodeSecondFactor, with a
+// Challenge: the login needs a code, too (see AnswerChallenge).
 func (s *Store) Login(ctx context.Context, u *models.User, userAgent string) (token string, err error) {
 	err = s.Transact(ctx, func(tx *db.Tx) error {
 		found, err := LockStandings(tx, u.ID)
@@ -134,6 +137,9 @@ func (s *Store) Login(ctx context.Context, u *models.User, userAgent string) (to
 		if ban := now.Ban(tx.Now); ban != nil {
 			return ErrBanned(*ban)
 		}
+		if err := needFactor(tx, u.ID); err != nil {
+			return err
+		}
 		for _, number := range db.Made(ctx) {
 			from, to := hashRange(numberID(number))
 			which := db.Matching("NOT is_token AND token_hash BETWEEN UNHEX(?) AND UNHEX(?)", from, to)
@@ -146,6 +152,9 @@ func (s *Store) Login(ctx context.Context, u *models.User, userAgent string) (to
 		}
 		return LogSecurity(tx, SecurityEvent{Kind: eventLogin, UserID: u.ID})
 	})
+	if errors.Is(err, errFactorDue) {
+		err = s.challenge(ctx, u)
+	}
 	if err != nil {
 		return "", fmt.Errorf("log in: %w", err)
 	}

@@ -97,7 +97,7 @@ func (s *Store) PurgeSessionChanges(ctx context.Context, limit int) (int64, erro
 func (s *Store) SessionsByHash(ctx context.Context, hashes [][32]byte) (map[[32]byte]*models.Session, error) {
 	query := `
 		SELECT s.token_hash, s.user_id, u.username, u.display_name, u.avatar_url, u.role, u.created_at AS since,
-			s.expires_at, s.proven_at, s.is_token, s.scopes, s.last_used_at,
+			s.expires_at, s.proven_at, s.is_token, s.scopes, s.second_factor, s.last_used_at,
 			EXISTS (SELECT 1 FROM blocks b WHERE b.blocked_id=s.user_id) AS blocked
 		FROM sessions s
 		JOIN users u ON u.id=s.user_id
@@ -116,7 +116,8 @@ func (s *Store) SessionsByHash(ctx context.Context, hashes [][32]byte) (map[[32]
 		var hash sql.RawBytes
 		item := &models.Session{}
 		err := rows.Scan(&hash, &item.UserID, &item.Username, &item.DisplayName, &item.AvatarURL, &item.Role,
-			&item.Since, &item.ExpiresAt, &item.ProvenAt, &item.IsToken, &item.Scopes, &item.LastUsedAt, &item.Blocked)
+			&item.Since, &item.ExpiresAt, &item.ProvenAt, &item.IsToken, &item.Scopes, &item.SecondFactor,
+			&item.LastUsedAt, &item.Blocked)
 		if err != nil {
 			return nil, fmt.Errorf("read sessions: %w", err)
 		}

@@ -29,8 +29,8 @@ func (s *Store) CreateToken(
 		FROM sessions
 		WHERE user_id=? AND is_token AND expires_at>?`
 	const insert = `
-		INSERT INTO sessions (user_id, token_hash, is_token, name, scopes, created_at, expires_at)
-		VALUES (?,UNHEX(?),TRUE,?,?,?,?)`
+		INSERT INTO sessions (user_id, token_hash, is_token, name, scopes, created_at, expires_at, second_factor)
+		VALUES (?,UNHEX(?),TRUE,?,?,?,?,?)`
 	token, hash := models.NewToken()
 	now := models.WholeSeconds(s.Now())
 	t := &models.APIToken{
@@ -38,7 +38,8 @@ func (s *Store) CreateToken(
 		CreatedAt: now, ExpiresAt: now.AddDate(0, 0, int(grant.Days)),
 	}
 	err = s.Transact(ctx, func(tx *db.Tx) error {
-		if err := lockSession(tx, userID, session, scopes); err != nil {
+		secondFactor, err := lockSession(tx, userID, session, scopes)
+		if err != nil {
 			return err
 		}
 		var n int
@@ -48,7 +49,8 @@ func (s *Store) CreateToken(
 		if n >= models.MaxTokens {
 			return models.Errorf(models.CodeConflict, "You have %d tokens; revoke one first.", n)
 		}
-		err := tx.Exec(insert, userID, db.HexOf(hash), t.Name, uint8(t.Scopes), t.CreatedAt, t.ExpiresAt).Error
+		err = tx.Exec(insert, userID, db.HexOf(hash), t.Name, uint8(t.Scopes), t.CreatedAt, t.ExpiresAt,
+			secondFactor).Error
 		if err != nil {
 			return err
 		}
@@ -62,30 +64,33 @@ func (s *Store) CreateToken(
 	return t, token, nil
 }
 
-// lockSession locks a user and checks that their session has not ended and that their role has the scopes.
-func lockSession(tx *db.Tx, userID int64, session [32]byte, scopes models.Scope) error {
+// lockSession locks a user and checks that their session has not ended and that their role has the scopes. It reports
+// whether the session used a second factor.
+func lockSession(
+	tx *db.Tx, userID int64, session [32]byte, scopes models.Scope,
+) (secondFactor bool, err error) {
 	found, err := LockStandings(tx, userID)
 	if err != nil {
-		return err
+		return false, err
 	}
 	const query = `
-		SELECT COUNT(*)
+		SELECT second_factor
 		FROM sessions
 		WHERE token_hash=UNHEX(?) AND user_id=? AND NOT is_token AND expires_at>?`
-	var sessions int
+	var sessions []bool
 	if err := tx.Raw(query, db.HexOf(session), userID, tx.Now).Scan(&sessions).Error; err != nil {
-		return err
+		return false, err
 	}
 	user := found[userID]
-	if sessions == 0 || user == nil || user.Ban(tx.Now) != nil {
-		return models.Errorf(models.CodeUnauthorized, "The token is not valid.")
+	if len(sessions) == 0 || user == nil || user.Ban(tx.Now) != nil {
+		return false, models.Errorf(models.CodeUnauthorized, "The token is not valid.")
 	}
 	if scopes&models.ScopeModerate != 0 && user.Role < models.RoleModerator {
-		return &models.Error{Code: models.CodeForbidden, Message: "Only a moderator can have a token that moderates.",
+		return false, &models.Error{Code: models.CodeForbidden, Message: "Only a moderator can have a token that moderates.",
 			Fields: []models.FieldError{models.Broken(models.FieldNotPermitted,
 				"must not have "+models.ScopeModerate.String()).In("scopes")}}
 	}
-	return nil
+	return sessions[0], nil
 }
 
 // ReissueToken returns the API token that was created under this number (see Made) with a new secret, because the first

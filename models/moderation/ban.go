@@ -56,6 +56,9 @@ func (s *Store) BanUser(ctx context.Context, actor, userID int64, ban *models.Ba
 		if ended, err = accounts.EndSessions(tx, userID, db.Conditions{}); err != nil {
 			return err
 		}
+		if err := accounts.VoidChallenges(tx, userID); err != nil {
+			return err
+		}
 		if err := likes.EndVoids(tx, userID, voidsEnd); err != nil { // it may end sooner than the one before
 			return err
 		}

@@ -76,6 +76,9 @@ func emptyAccount(tx *db.Tx, userID int64) (ended [][32]byte, err error) {
 	if ended, err = accounts.EndSessions(tx, userID, db.Conditions{}); err != nil {
 		return nil, err
 	}
+	if err := accounts.DropFactors(tx, userID); err != nil {
+		return nil, err
+	}
 	if err := dropExport(tx, userID); err != nil {
 		return nil, err
 	}

@@ -210,6 +210,12 @@ type (
 		CreatedAt time.Time `json:"created_at"`
 		ExpiresAt time.Time `json:"expires_at"`
 	}
+	exportedFactor struct {
+		RowKey            `gorm:"embedded"`
+		Kind              string    `json:"kind"`
+		AddedAt           time.Time `json:"added_at"`
+		RecoveryCodesLeft int64     `json:"recovery_codes_left"`
+	}
 	exportedToken struct {
 		ID         string     `json:"id"`
 		Name       string     `json:"name"`
@@ -379,6 +385,12 @@ var exportSections = []exportSection{
 		LIMIT ?`),
 	{"sessions", exportSessions},
 	{"api_tokens", exportTokens},
+	rowsOf[exportedFactor]("second_factors", `
+		SELECT t.user_id AS row_id, 'totp' AS kind, t.confirmed_at AS added_at,
+			(SELECT COUNT(*) FROM recovery_codes r WHERE r.user_id=t.user_id) AS recovery_codes_left
+		FROM totp_factors t
+		WHERE t.user_id=? AND t.user_id>? AND t.confirmed_at IS NOT NULL
+		LIMIT ?`),
 	rowsOf[exportedNotification]("notifications", `
 		SELECT id AS row_id,
 			ELT(kind, 'reply', 'mention', 'milestone', 'report', 'claim_confirmed', 'claim_rejected',
