@@ -65,17 +65,14 @@ func (v *visit) signIn() error {
 	err := v.send(http.MethodPost, "/v1/auth/login",
 		map[string]any{"login": p.Login, "password": v.r.FormValue("password")}, &s)
 	if err != nil {
-		p.Problem = problemOf(err)
+		if p.Problem = problemOf(err); p.Problem.Challenge != "" {
+			return v.askCode(&codePage{Challenge: p.Problem.Challenge, Next: p.Next, Kept: p.Kept})
+		}
 		v.again(p.Problem)
 		v.render(p.Problem.Status, "sign_in", p)
 		return nil
 	}
-	v.beginSession(s.Token)
-	v.me = &s.User
-	if p.Kept != "" {
-		return v.showKept(p.Kept)
-	}
-	return v.redirect(p.Next)
+	return v.signedIn(&s, p.Next, p.Kept)
 }
 
 func (v *visit) signUpForm() error {

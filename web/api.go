@@ -29,8 +29,9 @@ type problem struct {
 	Errors     []fieldError `json:"errors"`
 	Version    *int64       `json:"version"`
 	Ban        *ban         `json:"ban"`
-	RetryAfter int          `json:"-"` // seconds; 0 if the answer does not say
-	Once       bool         `json:"-"` // sent again with its key, the request is not carried out again
+	Challenge  string       `json:"challenge"` // of a login that needs a code
+	RetryAfter int          `json:"-"`         // seconds; 0 if the answer does not say
+	Once       bool         `json:"-"`         // sent again with its key, the request is not carried out again
 }
 
 type fieldError struct {

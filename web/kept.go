@@ -45,7 +45,8 @@ var typedFields = []keptField{
 
 // isSecret reports whether a field must not be in a page.
 func isSecret(name string) bool {
-	return strings.Contains(name, "password") || strings.Contains(name, "secret") || strings.Contains(name, "token")
+	return strings.Contains(name, "password") || strings.Contains(name, "secret") || strings.Contains(name, "token") ||
+		name == "code" || name == "uri" || name == "challenge"
 }
 
 func withoutSecrets(form url.Values) url.Values {

@@ -38,11 +38,12 @@ var dynamic = map[string][]string{
 	"_parts.html: .":                {"must be a whole number", "must be a date with a time"},
 	"_parts.html: .Field": {
 		"username", "email", "password", "current_password", "new_password", "display_name", "bio", "name", "title",
-		"content", "tags", "reason", "detail", "stock", "ends_at", "confirm_within", "drop_id",
+		"content", "tags", "reason", "detail", "stock", "ends_at", "confirm_within", "drop_id", "code",
 	},
 	"error.html: .Field": nil,
 	"_parts.html: .Message": {
 		"is taken", "is reserved, or looks like a name that is", "is not the password of this account",
+		"is neither a present code of the app nor an unused recovery code",
 		"must be an e-mail address of at most 100 characters", "must have 8 to 128 characters", "must not be empty",
 		"must not be one of the most common passwords, nor a single word or name with digits after it",
 		"must be 3 to 50 letters (a-z), digits, '_', '.' or '-', not digits alone, beginning with a letter " +
@@ -54,7 +55,11 @@ var dynamic = map[string][]string{
 		"The link cannot be used: it has expired, was used already, or a newer one replaces it. Ask for a new one.",
 		"This site sends no mail, so it cannot do this. Ask its administrator.",
 		"This site does not accept registrations.",
-		"The login or the password is wrong.", "The password is wrong.", "An account with this username exists.",
+		"The login or the password is wrong.", "The password is wrong.", "The code is wrong.",
+		"The login has expired, or too many codes were wrong; log in again.",
+		"Codes of apps cannot be checked on this site at the moment. A recovery code can be used instead.",
+		"Moderators and admins need a second factor here. Add one to your account, or log in with it.",
+		"An account with this username exists.",
 		"The request has an invalid field.", "The request has invalid fields.",
 	},
 	"_layout.html: .Title": nil,

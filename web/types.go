@@ -337,3 +337,22 @@ type revision struct {
 	ContentHTML *string   `json:"content_html"`
 	Tags        []string  `json:"tags"`
 }
+
+// factors is the second factors of the visitor.
+type factors struct {
+	TOTP *struct {
+		CreatedAt time.Time `json:"created_at"`
+	} `json:"totp"`
+	RecoveryCodesLeft int        `json:"recovery_codes_left"`
+	ResetDueAt        *time.Time `json:"reset_due_at"`
+}
+
+// newTOTP is the secret of an app for codes.
+type newTOTP struct {
+	Secret string `json:"secret"`
+	URI    string `json:"uri"`
+}
+
+type recoveryCodes struct {
+	RecoveryCodes []string `json:"recovery_codes"`
+}

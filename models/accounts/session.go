@@ -171,7 +171,7 @@ func (s *Store) ProveSession(ctx context.Context, u *models.User, session [32]by
 		SET proven_at=?
 		WHERE token_hash=UNHEX(?)`
 	err := s.Transact(ctx, func(tx *db.Tx) error {
-		if err := lockSession(tx, u.ID, session, 0); err != nil {
+		if _, err := lockSession(tx, u.ID, session, 0); err != nil {
 			return err
 		}
 		found, err := LockStandings(tx, u.ID)
