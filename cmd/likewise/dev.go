@@ -137,6 +137,9 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 	if err != nil {
 		return err
 	}
+	if config.SecretKey, err = mails.key(); err != nil {
+		return err
+	}
 
 	// The roles stop in the order in which a like passes them, so that each hands its likes to the next.
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -181,7 +184,9 @@ const mailPath = "/dev/mail"
 
 // startMail starts the server of mails, and returns the settings of a mailer that uses it. The caller stops it.
 func (d *devCmd) startMail() (*servers.Mail, mailFlags, error) {
-	f := mailFlags{MailFrom: "forum@likewise.example", SecretKeyFile: filepath.Join(d.Data, "secret.key")}
+	f := mailFlags{
+		MailFrom: "forum@likewise.example", secretKeyFlag: secretKeyFlag{filepath.Join(d.Data, "secret.key")},
+	}
 	key, _ := models.NewToken()
 	if err := writeKey(f.SecretKeyFile, key); err != nil {
 		return nil, f, err

@@ -54,6 +54,15 @@ func (f accountFlags) checkMail(mail bool) error {
 	return nil
 }
 
+// staffFlags say what is required of moderators and admins.
+type staffFlags struct {
+	StaffSecondFactor string `env:"LIKEWISE_STAFF_SECOND_FACTOR" default:"required" enum:"${need}" help:"${staff_help}"`
+}
+
+func (f staffFlags) open(config *handlers.Config) {
+	config.StaffSecondFactor = f.StaffSecondFactor == "required"
+}
+
 // check returns an error for invalid values.
 func (d doorFlags) check() error {
 	if d.Limits < 0 || math.IsNaN(d.Limits) || math.IsInf(d.Limits, 0) {

@@ -123,6 +123,7 @@ var setBy = map[string]string{ //nolint:gosec // no value is a password
 	"shards":                "large sites, when they are installed",
 	"site":                  "operators who renamed the folder of a dump",
 	"smtp":                  byMail,
+	"staff-second-factor":   "sites whose staff need no second factor",
 	"timeout":               "sites with another scheduler",
 	"topic":                 "sites that share Kafka",
 	"trusted-proxies":       "sites behind a proxy",
@@ -257,6 +258,9 @@ var helpTexts = map[string]string{
 	"registrations": "open,verified,closed",
 	"registration_help": "Who can register: open (everybody), verified (everybody who confirms their e-mail address; " +
 		"needs --smtp) or closed (nobody; the command user create makes accounts).",
+	"need": "required,optional",
+	"staff_help": "Whether moderators and admins need a session that used a second factor: required or optional. " +
+		"Sessions of user token count as such.",
 	"reserved_help": "Usernames that nobody can register, besides built-in ones such as admin and moderator. " +
 		"Similar names are refused, too. The command user create accepts them.",
 	"webhook_help": "Allow webhooks at private addresses, and without TLS, for development: " +

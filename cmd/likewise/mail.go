@@ -33,8 +33,22 @@ const forMail = ", which --smtp needs"
 // mailFlags configure the mailer.
 type mailFlags struct {
 	smtpFlag
-	MailFrom      string `env:"LIKEWISE_MAIL_FROM" placeholder:"ADDRESS" help:"${mail_from_help}"`
+	secretKeyFlag
+	MailFrom string `env:"LIKEWISE_MAIL_FROM" placeholder:"ADDRESS" help:"${mail_from_help}"`
+}
+
+// secretKeyFlag is the key of the site, which makes the tokens of links and seals the seeds of second factors.
+type secretKeyFlag struct {
 	SecretKeyFile string `env:"LIKEWISE_SECRET_KEY_FILE" placeholder:"FILE" help:"${secret_key_help}"`
+}
+
+// checkKey returns an error for a key that cannot be used. A site may have none.
+func (f secretKeyFlag) checkKey() error {
+	if f.SecretKeyFile == "" {
+		return nil
+	}
+	_, err := f.key()
+	return err
 }
 
 // checkMail returns an error for missing and invalid values. It reads the key, but connects to nothing.
@@ -67,7 +81,7 @@ const (
 // key returns the key of the site, which makes the tokens of links. Who knows it can use the links of all mails, so
 // only the owner of its file, and a group that may read it, have access to the file. White space around the key does
 // not count, because editors add it.
-func (f mailFlags) key() ([]byte, error) {
+func (f secretKeyFlag) key() ([]byte, error) {
 	fault := func(what string) error {
 		return fmt.Errorf("%s: %s %s", flagName("secret-key-file"), f.SecretKeyFile, what)
 	}

@@ -81,7 +81,7 @@ func TestMail_flagsAreChecked(t *testing.T) {
 func TestMail_keyIsThatOfTheFile(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []os.FileMode{0o600, 0o400, 0o640, 0o440} { // systemd and Kubernetes use the last
-		f := mailFlags{SecretKeyFile: keyFile(t, "\n"+strings.Repeat("k", minKey)+" \r\n", mode)}
+		f := secretKeyFlag{keyFile(t, "\n"+strings.Repeat("k", minKey)+" \r\n", mode)}
 		key, err := f.key()
 		require.NoError(t, err, "%04o", mode)
 		assert.Equal(t, strings.Repeat("k", minKey), string(key))

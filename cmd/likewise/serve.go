@@ -29,6 +29,8 @@ type apiCmd struct {
 	imageFlags
 	roomFlags
 	smtpFlag
+	secretKeyFlag
+	staffFlags
 	Listen      string        `env:"LIKEWISE_LISTEN" default:":8080" help:"Address to serve on."`
 	AdminListen string        `env:"LIKEWISE_ADMIN_LISTEN" default:"127.0.0.1:9080" help:"${admin_help}"`
 	Drain       time.Duration `env:"LIKEWISE_DRAIN" default:"5s" help:"${drain_help}"`
@@ -48,7 +50,7 @@ func (a *apiCmd) checkDrain() error {
 func (a *apiCmd) Validate() error {
 	return errors.Join(required(a.mysqlFlags.setting(), a.likesFlags.setting()), a.originFlags.check(),
 		a.doorFlags.check(), a.imageFlags.check(), a.roomFlags.check(),
-		a.secretFlags.check(a.MySQLDSN, a.gateURL()), a.smtpFlag.check(a.PublicURL), a.checkMail(a.SMTP != ""),
+		a.secretFlags.check(a.MySQLDSN, a.gateURL()), a.smtpFlag.check(a.PublicURL), a.checkMail(a.SMTP != ""), a.checkKey(),
 		a.checkDrain())
 }
 
@@ -75,6 +77,15 @@ func (a *apiCmd) Run(ctx context.Context, out output) error {
 	config := handlers.Config{PrivateWebhooks: a.PrivateWebhooks}
 	a.openFrontEnd(&config)
 	config.Room, config.Mail = a.room(), a.SMTP != ""
+	a.staffFlags.open(&config)
+	if a.SecretKeyFile != "" {
+		if config.SecretKey, err = a.key(); err != nil {
+			return errors.Join(err, admin.Close(), listener.Close(), c.close())
+		}
+	} else if config.StaffSecondFactor {
+		c.log.WarnContext(ctx, "moderators and admins need a second factor and cannot add one: set --secret-key-file, "+
+			"or --staff-second-factor=optional")
+	}
 	if config.Images, err = a.imageFlags.open(ctx); err != nil {
 		return errors.Join(err, admin.Close(), listener.Close(), c.close())
 	}
