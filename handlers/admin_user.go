@@ -26,16 +26,17 @@ type accountJSON struct {
 // accountDetailJSON is one account as moderators see it.
 type accountDetailJSON struct {
 	accountJSON
-	Email                *string `json:"email"` // null: the account has none, or its role is not below the viewer's
-	Bio                  string  `json:"bio"`
-	FollowersCount       int64   `json:"followers_count"`
-	PostsCount           int64   `json:"posts_count"`
-	DeletedPostsCount    int64   `json:"deleted_posts_count"`
-	CommentsCount        int64   `json:"comments_count"`
-	DeletedCommentsCount int64   `json:"deleted_comments_count"`
-	SessionsCount        int64   `json:"sessions_count"`
-	TokensCount          int64   `json:"tokens_count"`
-	GivenLikesCount      int     `json:"given_likes_count"` // counted to 10,000
+	Email                *string  `json:"email"`            // null: the account has none, or its role is not below the viewer's
+	FormerUsernames      []string `json:"former_usernames"` // latest first
+	Bio                  string   `json:"bio"`
+	FollowersCount       int64    `json:"followers_count"`
+	PostsCount           int64    `json:"posts_count"`
+	DeletedPostsCount    int64    `json:"deleted_posts_count"`
+	CommentsCount        int64    `json:"comments_count"`
+	DeletedCommentsCount int64    `json:"deleted_comments_count"`
+	SessionsCount        int64    `json:"sessions_count"`
+	TokensCount          int64    `json:"tokens_count"`
+	GivenLikesCount      int      `json:"given_likes_count"` // counted to 10,000
 }
 
 func (s *Server) newAccountJSON(a *models.Account) accountJSON {
@@ -129,8 +130,12 @@ func (s *Server) readAccount(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	former, err := s.accounts.FormerUsernames(c.UserContext(), id)
+	if err != nil {
+		return err
+	}
 	out := accountDetailJSON{
-		accountJSON: s.newAccountJSON(account), Bio: account.User.Bio, FollowersCount: account.User.FollowersCount,
+		accountJSON: s.newAccountJSON(account), FormerUsernames: former, Bio: account.User.Bio, FollowersCount: account.User.FollowersCount,
 		PostsCount: counts.Posts, DeletedPostsCount: counts.DeletedPosts,
 		CommentsCount: counts.Comments, DeletedCommentsCount: counts.DeletedComments,
 		SessionsCount: counts.Sessions, TokensCount: counts.Tokens, GivenLikesCount: likes,

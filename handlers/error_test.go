@@ -154,6 +154,10 @@ func TestFieldErrors_haveCodes(t *testing.T) {
 	broken, brokenType := imageForm(t, "file", asPNG(t, 2, 2)[:40])
 	large, largeType := imageForm(t, "file", make([]byte, images.MaxBytes+1))
 
+	renamed := a.account(t)
+	a.exec(t, "INSERT INTO former_usernames (user_id, username, changed_at) VALUES (?,'before','2037-01-01')",
+		renamed.ID)
+
 	comments, drops := fmt.Sprintf("/v1/posts/%d/comments", p.ID), fmt.Sprintf("/v1/posts/%d/drops", p.ID)
 	void := fmt.Sprintf("/v1/admin/users/%d/likes/void", ada.ID)
 	const (
@@ -218,6 +222,8 @@ func TestFieldErrors_haveCodes(t *testing.T) {
 		{"reserved map[]", "username", none, "POST", register, as("admin", "a@example.org", password), nil},
 		{"taken map[]", "username", none, "POST", register, as("Ada", "b@example.org", password), nil},
 		{"taken map[]", "email", none, "POST", register, as("bob", "ADA@example.org", password), nil},
+		{"too_soon map[at:2037-01-31T00:00:00Z]", "username", renamed, "PUT", "/v1/me/username",
+			obj{"username": "after"}, nil},
 		{"wrong_password map[]", "password", ada, "DELETE", "/v1/me", obj{"password": "x"}, nil},
 		{"wrong_code map[]", "code", ada, "POST", "/v1/me/factors/totp/confirm", obj{"code": "x"}, nil},
 		{"bad_format map[format:url]", "avatar_url", ada, "PATCH", "/v1/me", obj{"avatar_url": "x"}, nil},

@@ -120,6 +120,8 @@ func TestExportMe_hasAllOfTheUserAndNothingPrivateOfOthers(t *testing.T) {
 	addImage(t, a.store, kept, bob.ID)
 	a.must(t, 200, bob, "PUT", pathOf(p)+"/subscription", obj{"level": "following"})
 	a.must(t, 201, bob, "PUT", "/v1/me/drafts/post", obj{"title": "Bob's secret draft"})
+	a.exec(t, "INSERT INTO former_usernames (user_id, username, changed_at) VALUES (?,'ada_b',NOW()),(?,'bob_b',NOW())",
+		ada.ID, bob.ID)
 	a.exec(t, "INSERT INTO blocks (user_id, blocked_id) VALUES (?,?),(?,?)", ada.ID, carol.ID, carol.ID, ada.ID)
 	a.must(t, 201, ada, "POST", "/v1/reports",
 		obj{"target_type": "post", "target_id": theirs.ID, "reason": "spam", "detail": "Ada's detail."})

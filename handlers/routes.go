@@ -65,6 +65,7 @@ func (s *Server) routes() []route {
 		{"DELETE", "/v1/me", models.PermAccountDelete, limitPassword, s.deleteMe, nil},
 		{"PUT", "/v1/me/email", models.PermAccountEmail, limitPassword, s.changeEmail, nil},
 		{"PUT", "/v1/me/password", models.PermAccountPassword, limitPassword, s.changePassword, nil},
+		{"PUT", "/v1/me/username", models.PermAccountUsername, limitWrite, s.changeUsername, nil},
 		{"GET", "/v1/me/export", models.PermAccountExport, limitRead, s.exportMe, nil},
 		{"GET", "/v1/me/sessions", models.PermSessionList, limitRead, s.listSessions, nil},
 		{"DELETE", "/v1/me/sessions", models.PermSessionEnd, limitWrite, s.endOtherSessions, nil},

@@ -3,6 +3,7 @@ package handlers
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -276,7 +277,30 @@ func (s *Server) changePassword(c *fiber.Ctx) error {
 	return c.SendStatus(http.StatusNoContent)
 }
 
-// deleteMe turns the account into a placeholder. The cron job "void" removes the likes of the user.
+// changeUsername replaces the username. The former one goes on to lead to the account.
+func (s *Server) changeUsername(c *fiber.Ctx) error {
+	var name string
+	if err := decode(c, fields{"username": lineOf{&name}}); err != nil {
+		return err
+	}
+	if err := models.ValidateUsername("username", name); err != nil {
+		return err
+	}
+	if err := s.reserved.Check(name); err != nil {
+		return err
+	}
+	if err := s.accounts.ChangeUsername(c.UserContext(), viewerID(c), name); err != nil {
+		return err
+	}
+	s.sessions.Refresh(sessionHash(c)) // the session holds the name, for new posts and comments
+	user, err := s.accounts.UserByID(c.UserContext(), viewerID(c))
+	if err != nil {
+		return err
+	}
+	return c.JSON(s.newUserJSON(user))
+}
+
+// deleteMe turns the account into a placeholder. The password in the body is the proof that it is the user. The cron job "void" removes the likes of the user.
 func (s *Server) deleteMe(c *fiber.Ctx) error {
 	var password string
 	if err := decode(c, fields{"password": &password}); err != nil {
@@ -406,11 +430,31 @@ func (s *Server) readUserByName(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	user, err := s.accounts.PublicUserByName(c.UserContext(), viewerID(c), pathText(c, "name"))
+	name := pathText(c, "name")
+	user, err := s.accounts.PublicUserByName(c.UserContext(), viewerID(c), name)
+	if models.ErrorCode(err) == models.CodeNotFound {
+		return s.redirectFormer(c, name)
+	}
 	if err != nil {
 		return err
 	}
 	return s.replyUser(c, user, include)
+}
+
+// redirectFormer leads from a former name to the present one. The redirection is temporary: the user may take the name
+// back.
+func (s *Server) redirectFormer(c *fiber.Ctx, name string) error {
+	present, err := s.accounts.PresentUsername(c.UserContext(), name)
+	if err != nil {
+		return err
+	}
+	location := "/v1/users/by-name/" + url.PathEscape(present)
+	if query := c.Context().QueryArgs().String(); query != "" {
+		location += "?" + query
+	}
+	c.Set(fiber.HeaderLocation, location)
+	c.Status(http.StatusTemporaryRedirect)
+	return nil
 }
 
 const (
@@ -439,14 +483,14 @@ type namesJSON struct {
 	Items []authorJSON `json:"items"`
 }
 
-// findUsers returns the user with a name, as a list of one or none: a text may mention an unknown name.
+// findUsers returns the user who has, or had, a name, as a list of one or none: a text may mention an unknown name.
 func (s *Server) findUsers(c *fiber.Ctx) error {
 	name := c.Query("username")
 	if name == "" {
 		return models.Invalid("username", models.Missing().Saying("must be the name of a user"))
 	}
 	out := pages.List[publicUserJSON]{Items: []publicUserJSON{}}
-	user, err := s.accounts.PublicUserByName(c.UserContext(), viewerID(c), name)
+	user, err := s.userNamed(c, name)
 	switch {
 	case err == nil:
 		item, err := s.showUser(c, user)
@@ -458,6 +502,18 @@ func (s *Server) findUsers(c *fiber.Ctx) error {
 		return err
 	}
 	return c.JSON(out)
+}
+
+// userNamed returns the user who has a name, or else the one who had it.
+func (s *Server) userNamed(c *fiber.Ctx, name string) (*models.PublicUser, error) {
+	user, err := s.accounts.PublicUserByName(c.UserContext(), viewerID(c), name)
+	if models.ErrorCode(err) != models.CodeNotFound {
+		return user, err
+	}
+	if name, err = s.accounts.PresentUsername(c.UserContext(), name); err != nil {
+		return nil, err
+	}
+	return s.accounts.PublicUserByName(c.UserContext(), viewerID(c), name)
 }
 
 // listUserPosts is listPosts with the author in the path.

@@ -28,21 +28,15 @@ var kinds = map[models.MailKind]struct{ subject, path string }{
 }
 
 // changes says what the events of the security log mean to the owner of the account.
-var changes = map[string]string{ //nolint:gosec // no value is a password
-	"username.changed":       "Your username was changed.",
-	"email.changed":          "Your address was changed.",
-	"email.restored":         "A change of your address was undone.",
-	"password.changed":       "Your password was changed.",
-	"role.changed":           "Your role was changed.",
-	"token.created":          "A new API token can act for you.",
-	"session.ended":          "Your sessions were ended.",
-	"factor.added":           "A second factor was added.",
-	"factor.removed":         "A second factor was removed.",
-	"factors.reset":          "Your second factors were removed.",
-	"recovery_codes.created": "New recovery codes were made. The old ones no longer work.",
-	"recovery_code.used":     "A recovery code was used.",
-	"identity.linked":        "A sign-in with another provider was added.",
-	"identity.unlinked":      "A sign-in with another provider was removed.",
+var changes = map[string]string{
+	"username.changed":        "Your username was changed.",
+	"email.restored":          "A change of your address was undone.",
+	"factor.added":            "A second factor was added.",
+	"factor.removed":          "Your second factor was removed.",
+	"factor.reset":            "Your second factor was removed, as an administrator requested.",
+	"factor.reset_requested":  "An administrator wants to remove your second factor, in a day. If you did not ask for it, tell them.",
+	"factor.reset_canceled":   "Your second factor is not going to be removed.",
+	"recovery_codes.replaced": "New recovery codes were made. The old ones no longer work.",
 }
 
 // text is what people read of a mail.

@@ -3,6 +3,7 @@ package models
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // FieldCode identifies a rule that a field of the input can break. The codes are stable: clients may compare them.
@@ -46,6 +47,7 @@ const (
 	FieldTooDeep       FieldCode = "too_deep" // max
 	FieldOtherPost     FieldCode = "other_post"
 	FieldNoWord        FieldCode = "no_word"
+	FieldTooSoon       FieldCode = "too_soon" // at: from when on it can be changed
 )
 
 // Format is what the text of a field must be.
@@ -158,6 +160,12 @@ func BadFormat(format Format, message string) Fault {
 
 // BadTime returns the fault of a text that is not a time.
 func BadTime() Fault { return BadFormat(FormatTime, "must be a time such as 2026-12-01T00:00:00Z") }
+
+// TooSoon returns the fault of a field that can be changed again from a time on.
+func TooSoon(at time.Time) Fault {
+	text := at.UTC().Format(time.RFC3339)
+	return Fault{FieldTooSoon, Params{"at": text}, "can be changed again from " + text + " on"}
+}
 
 // NotALine returns the fault of a text that is not a single line.
 func NotALine() Fault {

@@ -79,6 +79,10 @@ var (
 	PermAccountReset   = permission("account.reset", RoleAnonymous, All, NoToken)
 	PermAccountConfirm = permission("account.confirm", RoleAnonymous, All, NoToken)
 
+	// Change the username.
+
+	PermAccountUsername = permission("account.username", RoleUser, All, RecentOnly)
+
 	// Request and download an archive of all data about the account.
 
 	PermAccountExport = permission("account.export", RoleUser, All, RecentOnly)

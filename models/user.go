@@ -63,6 +63,16 @@ func (u *User) ValidatePassword(field, password string) error {
 	return f.Err()
 }
 
+// UsernameLife is the time for which a user keeps a new username.
+const UsernameLife = 30 * 24 * time.Hour
+
+// ValidateUsername checks a new username, which came in field (CodeInvalid).
+func ValidateUsername(field, name string) error {
+	var f FieldErrors
+	f.checkUsername(field, name)
+	return f.Err()
+}
+
 // Profile is the description that users give of themselves. An empty field is none.
 type Profile struct {
 	DisplayName string

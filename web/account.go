@@ -233,6 +233,7 @@ type settingsPage struct {
 	Profile  account
 	Email    string // that was typed
 	Mailed   bool   // to a new address
+	Username string // that was refused
 	Sessions []sessionInfo
 	Tokens   []apiToken
 	Unread   bool // the tokens could not be read
@@ -292,6 +293,23 @@ func (v *visit) saveProfile() error {
 		p.Profile = *v.me
 	}
 	p.Profile.DisplayName, p.Profile.Bio = &name, bio
+	return v.renderSettings(p)
+}
+
+func (v *visit) changeUsername() error {
+	name := v.r.FormValue("username")
+	err := v.send(http.MethodPut, "/v1/me/username", map[string]any{"username": name}, nil)
+	if err == nil {
+		return v.redirect("/settings?saved")
+	}
+	if expired(err) || unproven(err) {
+		return err
+	}
+	p := &settingsPage{Tab: "profile", Problem: problemOf(err), Username: name}
+	_ = v.load()
+	if v.me != nil {
+		p.Profile = *v.me
+	}
 	return v.renderSettings(p)
 }
 

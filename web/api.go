@@ -150,9 +150,16 @@ func (c *client) exchange(ctx context.Context, r call) (*answer, error) {
 		return nil, unreachable(errors.New("the answer is too long"))
 	case resp.StatusCode >= http.StatusBadRequest:
 		return nil, asProblem(resp, read)
+	case resp.StatusCode == http.StatusTemporaryRedirect:
+		return nil, &movedError{resp.Header.Get("Location")}
 	}
 	return &answer{resp.StatusCode, resp.Header, read}, nil
 }
+
+// movedError is the answer of the API about what has another path now, as the profile of a former username.
+type movedError struct{ to string }
+
+func (e *movedError) Error() string { return "moved to " + e.to }
 
 // Ping returns an error if the API does not answer.
 func (s *Server) Ping(ctx context.Context) error {

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -189,6 +190,9 @@ func (v *visit) accountID(typed string) (string, error) {
 	}
 	var u user
 	err := v.fetch(at("users", "by-name", name), &u)()
+	if moved, ok := errors.AsType[*movedError](err); ok { // a former name
+		err = v.fetch(moved.to, &u)()
+	}
 	if problemOf(err).Status == http.StatusNotFound {
 		err = errNoAccount
 	}

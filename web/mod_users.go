@@ -12,15 +12,16 @@ import (
 type modAccount struct {
 	account
 
-	Ban             *ban  `json:"ban"`
-	FollowersCount  int64 `json:"followers_count"`
-	PostsCount      int64 `json:"posts_count"`
-	DeletedPosts    int64 `json:"deleted_posts_count"`
-	CommentsCount   int64 `json:"comments_count"`
-	DeletedComments int64 `json:"deleted_comments_count"`
-	SessionsCount   int64 `json:"sessions_count"`
-	TokensCount     int64 `json:"tokens_count"`
-	LikesCount      int64 `json:"given_likes_count"` // counted to 10,000
+	Ban             *ban     `json:"ban"`
+	FollowersCount  int64    `json:"followers_count"`
+	PostsCount      int64    `json:"posts_count"`
+	DeletedPosts    int64    `json:"deleted_posts_count"`
+	CommentsCount   int64    `json:"comments_count"`
+	DeletedComments int64    `json:"deleted_comments_count"`
+	SessionsCount   int64    `json:"sessions_count"`
+	TokensCount     int64    `json:"tokens_count"`
+	Former          []string `json:"former_usernames"`
+	LikesCount      int64    `json:"given_likes_count"` // counted to 10,000
 }
 
 type modUsersPage struct {

@@ -124,6 +124,7 @@ func (s *Server) accountRoutes(mux router) {
 	mux.Handle("GET /reports", s.private((*visit).ownReports))
 	mux.Handle("GET /settings", s.private((*visit).settings))
 	mux.Handle("POST /settings/profile", s.private((*visit).saveProfile))
+	mux.Handle("POST /settings/username", s.private((*visit).changeUsername))
 	mux.Handle("POST /settings/password", s.private((*visit).changePassword))
 	mux.Handle("GET /settings/sessions", s.private((*visit).sessions))
 	mux.Handle("POST /settings/sessions", s.private((*visit).endSessions))

@@ -2,11 +2,14 @@ package web
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"path"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // The size of a thread on one page.
@@ -504,6 +507,9 @@ func (v *visit) profile() error {
 		err = v.load(v.fetch(by, &p.User), v.fetch(query(at("users", name, "posts"), "cursor", cursor), posts))
 	default:
 		err = v.load(v.fetch(by, &p.User), v.fetch(query(at("users", name, "comments"), "cursor", cursor), comments))
+	}
+	if moved, ok := errors.AsType[*movedError](err); ok { // a former username
+		return v.redirect(strings.Replace(v.r.URL.Path, "/users/"+name, "/users/"+path.Base(moved.to), 1))
 	}
 	if err != nil {
 		return err

@@ -157,7 +157,7 @@ func (s *Store) AnswerChallenge(
 		if token, err = createSession(tx, userID, userAgent); err != nil {
 			return err
 		}
-		if err := proveSession(tx, models.HashToken(token), true); err != nil {
+		if err := setSecondFactor(tx, models.HashToken(token), true); err != nil {
 			return err
 		}
 		return LogSecurity(tx, SecurityEvent{Kind: eventLogin, UserID: userID, Detail: string(factor)})

@@ -120,7 +120,7 @@ func (s *Store) ConfirmTOTP(
 		if recovery, err = createRecoveryCodes(tx, userID); err != nil {
 			return err
 		}
-		if err := proveSession(tx, session, true); err != nil {
+		if err := setSecondFactor(tx, session, true); err != nil {
 			return err
 		}
 		ended, err = factorsChanged(tx, userID, session, eventFactorAdded)
@@ -147,7 +147,7 @@ func (s *Store) RemoveTOTP(ctx context.Context, userID int64, session [32]byte) 
 		if err := DropFactors(tx, userID); err != nil || totp.ConfirmedAt == nil {
 			return err
 		}
-		if err := proveSession(tx, session, false); err != nil {
+		if err := setSecondFactor(tx, session, false); err != nil {
 			return err
 		}
 		ended, err = factorsChanged(tx, userID, session, eventFactorRemoved)
@@ -186,8 +186,8 @@ func (s *Store) ReplaceRecoveryCodes(
 	return recovery, nil
 }
 
-// factorsChanged ends all sessions and API tokens of a user except one session, voids the logins that wait for a code,
-// and writes the notice. Each change of factors calls it.
+// factorsChanged ends all sessions and API tokens of a user except one session, voids the logins that wait for a code
+// and the links of the user, and sends a notice. Each change of factors calls it.
 func factorsChanged(tx *db.Tx, userID int64, keep [32]byte, kind string) (ended [][32]byte, err error) {
 	if ended, err = EndSessions(tx, userID, db.Matching("token_hash<>UNHEX(?)", db.HexOf(keep))); err != nil {
 		return nil, err
@@ -198,16 +198,22 @@ func factorsChanged(tx *db.Tx, userID int64, keep [32]byte, kind string) (ended 
 	if err := VoidChallenges(tx, userID); err != nil {
 		return nil, err
 	}
+	if err := endLinksOf(tx, userID); err != nil {
+		return nil, err
+	}
 	return ended, noticeFactors(tx, userID, kind)
 }
 
-// noticeFactors records an event about the factors of a user. It is the place of all notices to the user.
+// noticeFactors records an event about the factors of a user, and sends a notice of it.
 func noticeFactors(tx *db.Tx, userID int64, kind string) error {
+	if err := notify(tx, userID, kind); err != nil {
+		return err
+	}
 	return LogSecurity(tx, SecurityEvent{Kind: kind, UserID: userID})
 }
 
-// proveSession sets whether a session has used a second factor.
-func proveSession(tx *db.Tx, session [32]byte, used bool) error {
+// setSecondFactor sets whether a session has used a second factor.
+func setSecondFactor(tx *db.Tx, session [32]byte, used bool) error {
 	const update = `
 		UPDATE sessions
 		SET second_factor=?

@@ -135,7 +135,7 @@ func resetIfDue(tx *db.Tx, userID int64, keep [32]byte) error {
 		return err
 	}
 	if keep != [32]byte{} {
-		if err := proveSession(tx, keep, false); err != nil {
+		if err := setSecondFactor(tx, keep, false); err != nil {
 			return err
 		}
 	}

@@ -14,25 +14,34 @@ import (
 // heldForever is the end of the hold of a deleted username, which no clock reaches.
 var heldForever = time.Date(9999, time.December, 31, 0, 0, 0, 0, time.UTC)
 
-// HoldUsername holds the username of an account that the transaction deletes, for good: mentions of it in old texts
-// must not lead to somebody else.
-func HoldUsername(tx *db.Tx, userID int64) error {
+// HoldUsernames holds the username of an account that the transaction deletes, and its former ones, for good: mentions
+// of them in old texts must not lead to somebody else.
+func HoldUsernames(tx *db.Tx, userID int64) error {
 	const read = `
 		SELECT username
 		FROM users
-		WHERE id=?`
+		WHERE id=?
+		UNION
+		SELECT username
+		FROM former_usernames
+		WHERE user_id=?`
+	const forget = `
+		DELETE FROM former_usernames
+		WHERE user_id=?`
 	const hold = `
 		INSERT INTO held_names (name_hash, held_until)
 		VALUES (UNHEX(?),?)
 		ON DUPLICATE KEY UPDATE held_until=VALUES(held_until)`
-	var username string
-	if err := tx.Raw(read, userID).Scan(&username).Error; err != nil {
+	var names []string
+	if err := tx.Raw(read, userID, userID).Scan(&names).Error; err != nil {
 		return err
 	}
-	if err := tx.Exec(hold, db.HexOf(HeldHash(tx, "username", username)), heldForever).Error; err != nil {
-		return fmt.Errorf("hold username: %w", err)
+	for _, name := range names {
+		if err := tx.Exec(hold, db.HexOf(HeldHash(tx, "username", name)), heldForever).Error; err != nil {
+			return fmt.Errorf("hold username: %w", err)
+		}
 	}
-	return nil
+	return tx.Exec(forget, userID).Error
 }
 
 // HeldHash returns the key of a username or an e-mail address in held_names. Names that differ only in case have the
@@ -43,20 +52,18 @@ func HeldHash(tx *db.Tx, field, name string) [32]byte {
 	return [32]byte(h.Sum(nil))
 }
 
-// notHeld returns CodeConflict if a deleted account, or its ban, holds the username or the e-mail address of u.
-func notHeld(tx *db.Tx, u *models.User) error {
+// notHeld returns CodeConflict if a deleted account, or its ban, holds the name: a username or an e-mail address.
+func notHeld(tx *db.Tx, field, name string) error {
 	const read = `
 		SELECT held_until
 		FROM held_names
 		WHERE name_hash=UNHEX(?)`
-	for _, f := range []struct{ field, name string }{{"username", u.Username}, {"email", u.Email}} {
-		var until *time.Time
-		if err := tx.Raw(read, db.HexOf(HeldHash(tx, f.field, f.name))).Scan(&until).Error; err != nil {
-			return fmt.Errorf("read held names: %w", err)
-		}
-		if until != nil && until.After(tx.Now) {
-			return errTaken(f.field)
-		}
+	var until *time.Time
+	if err := tx.Raw(read, db.HexOf(HeldHash(tx, field, name))).Scan(&until).Error; err != nil {
+		return fmt.Errorf("read held names: %w", err)
+	}
+	if until != nil && until.After(tx.Now) {
+		return errTaken(field)
 	}
 	return nil
 }
@@ -75,7 +82,7 @@ func (s *Store) PurgeHeldNames(ctx context.Context, limit int) (int64, error) {
 	return purged, nil
 }
 
-// FreeUsername returns CodeConflict, with the field, if an account has the username or a deleted one holds it.
+// FreeUsername returns CodeConflict, with the field, if an account has or had the username.
 func (s *Store) FreeUsername(ctx context.Context, username string) error {
 	const count = `
 		SELECT COUNT(*)
@@ -89,7 +96,7 @@ func (s *Store) FreeUsername(ctx context.Context, username string) error {
 		if taken > 0 {
 			return errTaken("username")
 		}
-		return notHeld(tx, &models.User{Username: username})
+		return usernameFree(tx, 0, username)
 	})
 	if err != nil {
 		return fmt.Errorf("check username: %w", err)

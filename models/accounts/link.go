@@ -74,6 +74,19 @@ func endAllLinks(tx *db.Tx, userID int64, email string) error {
 	return tx.Exec(drop, mailDropped, email, models.MailPasswordReset).Error
 }
 
+// endLinksOf is endAllLinks for a user whose address the transaction has not read.
+func endLinksOf(tx *db.Tx, userID int64) error {
+	const read = `
+		SELECT email
+		FROM users
+		WHERE id=?`
+	var email string
+	if err := tx.Raw(read, userID).Scan(&email).Error; err != nil {
+		return err
+	}
+	return endAllLinks(tx, userID, email)
+}
+
 // ErrBadLink returns the error of a link that cannot be used.
 func ErrBadLink() *models.Error {
 	return models.Errorf(models.CodeBadLink,
@@ -329,7 +342,7 @@ func confirmAddress(tx *db.Tx, token string, l *link) error {
 		return err
 	}
 	// As an account with this address would: a ban may hold it.
-	if err := notHeld(tx, &models.User{Username: "", Email: user.PendingEmail}); err != nil {
+	if err := notHeld(tx, "email", user.PendingEmail); err != nil {
 		return err
 	}
 	if err := tx.Exec(update, user.PendingEmail, models.WholeSeconds(tx.Now), l.UserID).Error; err != nil {

@@ -56,11 +56,15 @@ func freeNames(tx *db.Tx, users []*models.User) ([]*models.User, error) {
 		FROM users
 		WHERE username IN ?
 		UNION
+		SELECT username
+		FROM former_usernames
+		WHERE username IN ?
+		UNION
 		SELECT SUBSTRING_INDEX(email, '@', 1)
 		FROM users
 		WHERE email IN ?`
 	var taken, held []string
-	if err := tx.Raw(readTaken, names, emails).Scan(&taken).Error; err != nil {
+	if err := tx.Raw(readTaken, names, names, emails).Scan(&taken).Error; err != nil {
 		return nil, err
 	}
 	readHeld := `

@@ -41,6 +41,7 @@ const (
 	eventSessionProven  = "session.proven" // the password was entered again
 	eventTokenCreated   = "token.created"
 	eventTokenRevoked   = "token.revoked"
+	eventUsername       = "username.changed"
 
 	eventFactorResetRequested = "factor.reset_requested"
 	eventFactorResetCanceled  = "factor.reset_canceled"

@@ -40,7 +40,11 @@ func createUser(tx *db.Tx, u *models.User) error {
 	if err := tx.Create(u).Error; err != nil {
 		return err
 	}
-	return notHeld(tx, u) // a deletion that freed the name meanwhile has held it in the same COMMIT
+	// What freed the name meanwhile, a deletion or a change, has reserved it in the same COMMIT.
+	if err := usernameFree(tx, u.ID, u.Username); err != nil {
+		return err
+	}
+	return notHeld(tx, "email", u.Email)
 }
 
 // createdUser returns the error of creating u as one that the caller can act on.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/accounts"
 	"likewise/models/db"
 	"likewise/models/search"
 )
@@ -118,6 +119,11 @@ func importUser(tx *db.Tx, u models.ImportedUser) (int64, error) {
 		VALUES (?, ?, '', NULLIF(?,''), ?, NULLIF(?,''), ?, ?)`
 	at := models.WholeSeconds(u.CreatedAt)
 	for _, name := range u.Usernames {
+		if err := accounts.NotFormer(tx, 0, name); models.ErrorCode(err) == models.CodeConflict {
+			continue
+		} else if err != nil {
+			return 0, err
+		}
 		id, err := tx.Insert(insert, name, u.Email, u.Profile.DisplayName, u.Profile.Bio, u.Profile.AvatarURL, at, at)
 		if models.MySQLCode(err) != db.DuplicateKey {
 			return id, err

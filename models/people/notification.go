@@ -62,6 +62,11 @@ func NotifyMentions(
 		return nil
 	}
 	names = names[:min(len(names), models.MaxMentions)]
+	present, err := accounts.PresentUsernames(tx, names) // of those that are former names
+	if err != nil {
+		return err
+	}
+	names = slices.Concat(names, present)
 	n := models.Notification{
 		Kind: models.NotifyMention, Actor: models.Author{ID: actor}, PostID: postID, CommentID: commentID,
 		CreatedAt: at,

@@ -60,7 +60,7 @@ func emptyAccount(tx *db.Tx, userID int64) (ended [][32]byte, err error) {
 	const requestVoid = `
 		INSERT INTO like_voids (user_id, requested_by, requested_at)
 		VALUES (?,?,CURRENT_TIMESTAMP(3))`
-	if err := accounts.HoldUsername(tx, userID); err != nil {
+	if err := accounts.HoldUsernames(tx, userID); err != nil {
 		return nil, err
 	}
 	if err := accounts.ForgetMail(tx, userID); err != nil {
@@ -257,7 +257,7 @@ func unfollowSome(tx *db.Tx, userID int64) (int, error) {
 	return len(ids), tx.Exec(count).Error
 }
 
-// A deleted account leaves a row in held_names for its username, for good. A banned one leaves one for its e-mail
+// A deleted account leaves a row in held_names for its username, and for each of its former ones, for good. A banned one leaves one for its e-mail
 // address, too, until the ban ends. They are hashes with a key of the installation, so the deleted names cannot be read
 // from them.
 

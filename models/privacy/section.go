@@ -204,6 +204,11 @@ type (
 		Username  string    `json:"username"`
 		CreatedAt time.Time `json:"created_at"`
 	}
+	exportedUsername struct {
+		RowKey    `gorm:"embedded"`
+		Username  string    `json:"username"`
+		ChangedAt time.Time `json:"changed_at"`
+	}
 	exportedSession struct {
 		ID        string    `json:"id"`
 		UserAgent string    `json:"user_agent"`
@@ -314,6 +319,12 @@ var exportSections = []exportSection{
 			ban_reason, created_at, updated_at
 		FROM users
 		WHERE id=? AND id>?
+		LIMIT ?`),
+	rowsOf[exportedUsername]("former_usernames", `
+		SELECT id AS row_id, username, changed_at
+		FROM former_usernames FORCE INDEX (idx_user_id)
+		WHERE user_id=? AND id>?
+		ORDER BY id
 		LIMIT ?`),
 	rowsOf[exportedPost]("posts", `
 		SELECT p.id AS row_id, p.id, p.title, p.content, `+content.TagNames+` AS tags,
