@@ -305,7 +305,7 @@ func (w *world) newTry(o operation) idempotentTry {
 	}
 	try.path, try.headers = o.request(w, try.as, try.owner)
 	try.headers = append(try.headers, key(rand.Text()))
-	try.body = w.completeBody(o)
+	try.body = w.completeBody(o, try.as)
 	if stage := staged[o.id]; stage != nil {
 		stage(w, &try)
 	}

@@ -106,7 +106,7 @@ var (
 	// Read, add and remove the caller's second factors.
 
 	PermFactorRead = permission("factor.read", RoleUser, All, SessionOnly)
-	PermFactorEdit = permission("factor.edit", RoleUser, All, SessionOnly)
+	PermFactorEdit = permission("factor.edit", RoleUser, All, RecentOnly)
 
 	// Read profiles, and the posts, comments and likes of users.
 
