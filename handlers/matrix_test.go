@@ -433,6 +433,7 @@ func (w *world) completeBody(o operation, as account) obj {
 
 // bodies change the example of a request so that it can succeed.
 var bodies = map[string]func(body obj){
+	"changeUsername": func(body obj) { body["username"] = rand.Text() },
 	"register": func(body obj) {
 		name := rand.Text()
 		body["username"], body["email"] = name, name+"@example.org"

@@ -10,7 +10,9 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"path"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -158,6 +160,12 @@ func (c *client) exchange(ctx context.Context, r call) (*answer, error) {
 
 // movedError is the answer of the API about what has another path now, as the profile of a former username.
 type movedError struct{ to string }
+
+// name returns the last segment of the new path, as it is escaped there.
+func (e *movedError) name() string {
+	to, _, _ := strings.Cut(e.to, "?")
+	return path.Base(to)
+}
 
 func (e *movedError) Error() string { return "moved to " + e.to }
 

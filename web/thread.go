@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -509,7 +508,7 @@ func (v *visit) profile() error {
 		err = v.load(v.fetch(by, &p.User), v.fetch(query(at("users", name, "comments"), "cursor", cursor), comments))
 	}
 	if moved, ok := errors.AsType[*movedError](err); ok { // a former username
-		return v.redirect(strings.Replace(v.r.URL.Path, "/users/"+name, "/users/"+path.Base(moved.to), 1))
+		return v.redirect(strings.Replace(v.r.URL.Path, "/users/"+name, "/users/"+moved.name(), 1))
 	}
 	if err != nil {
 		return err

@@ -407,7 +407,6 @@ var chinese = map[string]string{
 	"Change the password":   "修改密码",
 	"Change the username":   "修改用户名",
 	"You can change it once in 30 days. Links and mentions of the old name go on to lead to you, and nobody else can have it.": "每 30 天可以修改一次。旧用户名的链接和提及仍会指向你，其他人不能使用它。",
-	"A username can be changed once in 30 days.": "用户名每 30 天只能修改一次。",
 	"formerly":                            "曾用名",
 	"Present password":                    "当前密码",
 	"New password, at least 8 characters": "新密码，至少 8 个字符",

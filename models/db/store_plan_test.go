@@ -346,6 +346,7 @@ func plans() []planned {
 				21,
 			),
 			plan("Sessions", where, 1, after, 21),
+			plan("FormerUsernames", where, 1),
 			plan("Tokens", where, 1, after, 21),
 			plan("CommentsByUser", where, 1, 1, after, 21),
 			plan("UnreadPosts", where, 1, after, 21).sorting(),
