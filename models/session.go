@@ -26,7 +26,7 @@ type Session struct {
 	Scopes      Scope      // of an API token
 	LastUsedAt  *time.Time // of an API token, to the minute; nil: never
 	ExpiresAt   time.Time
-	ProvenAt    *time.Time // when the user last entered the password in this session; nil: never
+	ProvenAt    *time.Time // when the user last entered the password in it; nil: never, and for API tokens
 	// SecondFactor reports whether the session used a second factor, or the operator created it; of an API token,
 	// whether the session did that created it.
 	SecondFactor bool
@@ -44,7 +44,7 @@ const ProofLife = 10 * time.Minute
 
 // Proven reports whether the user has entered the password in this session within ProofLife.
 func (s *Session) Proven(now time.Time) bool {
-	return !s.IsToken && s.ProvenAt != nil && now.Sub(*s.ProvenAt) < ProofLife
+	return s.ProvenAt != nil && now.Sub(*s.ProvenAt) < ProofLife
 }
 
 // Author returns the user as an author.

@@ -55,7 +55,7 @@ func TestJobs_runOnceAndOnSchedule(t *testing.T) {
 	assert.Equal(
 		t,
 		"deleted 1 expired sessions, 0 idempotency keys, 0 old events of the security log, "+
-			"0 held names, 0 old notifications, 0 old deliveries to webhooks, 0 read marks and 0 drafts\n",
+			"0 held names, 0 old mails, 0 old notifications, 0 old deliveries to webhooks, 0 read marks and 0 drafts\n",
 		s.succeed("cron", "run", "purge"),
 	)
 	assert.Contains(t, fail(t, 2, s.env, "cron", "run", "dance"), "must be one of")
