@@ -26,7 +26,7 @@ type accountJSON struct {
 // accountDetailJSON is one account as moderators see it.
 type accountDetailJSON struct {
 	accountJSON
-	Email                *string  `json:"email"`            // null: the account has none, or its role is not below the viewer's
+	Email                *string  `json:"email"`            // null: there is none, or the role is not below the viewer's
 	FormerUsernames      []string `json:"former_usernames"` // latest first
 	Bio                  string   `json:"bio"`
 	FollowersCount       int64    `json:"followers_count"`
@@ -135,8 +135,9 @@ func (s *Server) readAccount(c *fiber.Ctx) error {
 		return err
 	}
 	out := accountDetailJSON{
-		accountJSON: s.newAccountJSON(account), FormerUsernames: former, Bio: account.User.Bio, FollowersCount: account.User.FollowersCount,
-		PostsCount: counts.Posts, DeletedPostsCount: counts.DeletedPosts,
+		accountJSON: s.newAccountJSON(account), FormerUsernames: former, Bio: account.User.Bio,
+		FollowersCount: account.User.FollowersCount,
+		PostsCount:     counts.Posts, DeletedPostsCount: counts.DeletedPosts,
 		CommentsCount: counts.Comments, DeletedCommentsCount: counts.DeletedComments,
 		SessionsCount: counts.Sessions, TokensCount: counts.Tokens, GivenLikesCount: likes,
 	}

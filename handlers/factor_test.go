@@ -163,7 +163,8 @@ func TestFactors_areAddedAndRemoved(t *testing.T) {
 	assert.Equal(t, factors{}, read[factors](t, a.must(t, 200, phone, "GET", "/v1/me/factors", nil)))
 	a.login(t, "ada", password)
 	for _, kind := range []string{"factor.added", "factor.removed", "recovery_codes.replaced", "factor.failed"} {
-		assert.NotZero(t, a.number(t, "SELECT COUNT(*) FROM security_log WHERE user_id=? AND kind=?", as.ID, kind), kind)
+		assert.NotZero(t, a.number(t, "SELECT COUNT(*) FROM security_log WHERE user_id=? AND kind=?", as.ID, kind),
+			kind)
 	}
 }
 
@@ -352,7 +353,8 @@ func TestFactorReset_takesADay(t *testing.T) {
 	phone := a.login(t, "ada", password)
 	assert.Equal(t, factors{}, read[factors](t, a.must(t, 200, phone, "GET", "/v1/me/factors", nil)))
 	for _, kind := range []string{"factor.reset_requested", "factor.reset_canceled", "factor.reset"} {
-		assert.NotZero(t, a.number(t, "SELECT COUNT(*) FROM security_log WHERE user_id=? AND kind=?", ada.ID, kind), kind)
+		assert.NotZero(t, a.number(t, "SELECT COUNT(*) FROM security_log WHERE user_id=? AND kind=?", ada.ID, kind),
+			kind)
 	}
 	assert.EqualValues(t, 2, a.acts(t, "user.factor_reset"))
 }

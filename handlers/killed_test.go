@@ -155,7 +155,8 @@ func (w *world) startMortal(program string) *mortalAPI {
 	log := &logBuffer{}
 	cmd := exec.Command(program, "api", "--likes=direct", "--limits=0", "--listen=127.0.0.1:0",
 		"--admin-listen=127.0.0.1:0",
-		"--staff-second-factor=optional", "--smtp=smtp://127.0.0.1", "--public-url=http://127.0.0.1", "--mysql-dsn="+dsn, "--avatar-hosts=example.com")
+		"--staff-second-factor=optional", "--smtp=smtp://127.0.0.1", "--public-url=http://127.0.0.1",
+		"--mysql-dsn="+dsn, "--avatar-hosts=example.com")
 	cmd.Stdout, cmd.Stderr = log, log
 	process, err := servers.Spawn(cmd)
 	if err != nil {

@@ -121,7 +121,8 @@ func newWorld(t *testing.T) *world {
 	require.NoError(t, err)
 	dsn := testkit.Database(t)
 	kept := imagesIn(t, t.TempDir())
-	w := &world{api: serve(t, openStore(t, dsn), avatarsAt("example.com"), withImages(kept), withMail, secretKey), t: t, dsn: dsn,
+	w := &world{api: serve(t, openStore(t, dsn), avatarsAt("example.com"), withImages(kept), withMail, secretKey),
+		t: t, dsn: dsn,
 		password: hash, callers: map[caller]account{}, images: kept}
 	w.exec("INSERT INTO settings (name, value) VALUES ('webhooks', '')") // as the first webhook does
 	ada := w.someone(caller{role: models.RoleUser})

@@ -300,7 +300,8 @@ func (s *Server) changeUsername(c *fiber.Ctx) error {
 	return c.JSON(s.newUserJSON(user))
 }
 
-// deleteMe turns the account into a placeholder. The password in the body is the proof that it is the user. The cron job "void" removes the likes of the user.
+// deleteMe turns the account into a placeholder. The password in the body is the proof that it is the user. The cron
+// job "void" removes the likes of the user.
 func (s *Server) deleteMe(c *fiber.Ctx) error {
 	var password string
 	if err := decode(c, fields{"password": &password}); err != nil {

@@ -105,8 +105,8 @@ func (w *town) every(f func(as account, path string)) {
 	for _, path := range w.paths {
 		f(w.ada, path)
 	}
-	for _, path := range append(w.paths[:18:18], "/sign-in", "/sign-up", "/forgot", "/reset?token=t", "/confirm?token=t",
-		"/undo?token=t") {
+	for _, path := range append(w.paths[:18:18], "/sign-in", "/sign-up", "/forgot", "/reset?token=t",
+		"/confirm?token=t", "/undo?token=t") {
 		f(account{}, path)
 	}
 	for _, path := range w.desks {

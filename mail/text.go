@@ -29,12 +29,13 @@ var kinds = map[models.MailKind]struct{ subject, path string }{
 
 // changes says what the events of the security log mean to the owner of the account.
 var changes = map[string]string{
-	"username.changed":        "Your username was changed.",
-	"email.restored":          "A change of your address was undone.",
-	"factor.added":            "A second factor was added.",
-	"factor.removed":          "Your second factor was removed.",
-	"factor.reset":            "Your second factor was removed, as an administrator requested.",
-	"factor.reset_requested":  "An administrator wants to remove your second factor, in a day. If you did not ask for it, tell them.",
+	"username.changed": "Your username was changed.",
+	"email.restored":   "A change of your address was undone.",
+	"factor.added":     "A second factor was added.",
+	"factor.removed":   "Your second factor was removed.",
+	"factor.reset":     "Your second factor was removed, as an administrator requested.",
+	"factor.reset_requested": "An administrator wants to remove your second factor, in a day. " +
+		"If you did not ask for it, tell them.",
 	"factor.reset_canceled":   "Your second factor is not going to be removed.",
 	"recovery_codes.replaced": "New recovery codes were made. The old ones no longer work.",
 }

@@ -50,8 +50,8 @@ func (a *apiCmd) checkDrain() error {
 func (a *apiCmd) Validate() error {
 	return errors.Join(required(a.mysqlFlags.setting(), a.likesFlags.setting()), a.originFlags.check(),
 		a.doorFlags.check(), a.imageFlags.check(), a.roomFlags.check(),
-		a.secretFlags.check(a.MySQLDSN, a.gateURL()), a.smtpFlag.check(a.PublicURL), a.checkMail(a.SMTP != ""), a.checkKey(),
-		a.checkDrain())
+		a.secretFlags.check(a.MySQLDSN, a.gateURL()), a.smtpFlag.check(a.PublicURL), a.checkMail(a.SMTP != ""),
+		a.checkKey(), a.checkDrain())
 }
 
 // Run serves the API until ctx ends.

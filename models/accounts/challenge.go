@@ -3,6 +3,7 @@ package accounts
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -109,7 +110,7 @@ func lockChallenge(tx *db.Tx, hash [32]byte) (*waiting, error) {
 		return nil, err
 	}
 	user := found[w.UserID]
-	if user == nil || passwordMark(user.PasswordHash) != fmt.Sprintf("%x", w.PasswordHash) ||
+	if user == nil || passwordMark(user.PasswordHash) != hex.EncodeToString(w.PasswordHash) ||
 		w.Tries >= models.MaxTries || !w.ExpiresAt.After(tx.Now) {
 		return nil, errNoChallenge()
 	}

@@ -2,6 +2,7 @@ package accounts
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"strings"
 	"time"
@@ -79,7 +80,7 @@ func (s *Store) BeginTOTP(ctx context.Context, seeds *Seeds, userID int64, sessi
 		if totp != nil && totp.ConfirmedAt != nil {
 			return models.Errorf(models.CodeConflict, "You have an app for codes already; remove it first.")
 		}
-		return tx.Exec(insert, userID, fmt.Sprintf("%x", sealed), models.WholeSeconds(tx.Now)).Error
+		return tx.Exec(insert, userID, hex.EncodeToString(sealed), models.WholeSeconds(tx.Now)).Error
 	})
 	if err != nil {
 		return "", fmt.Errorf("begin TOTP of user %d: %w", userID, err)

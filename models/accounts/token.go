@@ -86,7 +86,8 @@ func lockSession(
 		return false, models.Errorf(models.CodeUnauthorized, "The token is not valid.")
 	}
 	if scopes&models.ScopeModerate != 0 && user.Role < models.RoleModerator {
-		return false, &models.Error{Code: models.CodeForbidden, Message: "Only a moderator can have a token that moderates.",
+		return false, &models.Error{Code: models.CodeForbidden,
+			Message: "Only a moderator can have a token that moderates.",
 			Fields: []models.FieldError{models.Broken(models.FieldNotPermitted,
 				"must not have "+models.ScopeModerate.String()).In("scopes")}}
 	}

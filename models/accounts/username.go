@@ -10,14 +10,14 @@ import (
 	"likewise/models/db"
 )
 
-// A username that its account has given up is kept in former_usernames. It leads to the account, as mentions in old texts
-// must, and only that account can have it again.
+// A username that its account has given up is kept in former_usernames. It leads to the account, as mentions in old
+// texts must, and only that account can have it again.
 
 // ChangeUsername replaces the name of a user. The caller has validated the new one. The name that the user has already
 // changes nothing.
 //
-// CodeConflict, with the field: another account has or had the name, or a ban holds it; or the user has changed the name
-// within models.UsernameLife. A change of case alone does not begin that time anew.
+// CodeConflict, with the field: another account has or had the name, or a ban holds it; or the user has changed the
+// name within models.UsernameLife. A change of case alone does not begin that time anew.
 func (s *Store) ChangeUsername(ctx context.Context, userID int64, name string) error {
 	const rename = `
 		UPDATE users
@@ -83,7 +83,8 @@ func mayRename(tx *db.Tx, userID int64) error {
 		Fields: []models.FieldError{models.TooSoon(next).In("username")}}
 }
 
-// exchangeUsernames reserves the name that a user has given up, and ends the reservation of the new one if it is theirs.
+// exchangeUsernames reserves the name that a user has given up, and ends the reservation of the new one if it is
+// theirs.
 // CodeConflict: the new name is held or reserved for somebody else.
 func exchangeUsernames(tx *db.Tx, userID int64, given, taken string) error {
 	const release = `

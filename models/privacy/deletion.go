@@ -55,7 +55,8 @@ func emptyAccount(tx *db.Tx, userID int64) (ended [][32]byte, err error) {
 	const empty = `
 		UPDATE users
 		SET username=?, email=?, email_verified_at=NULL, email_undeliverable=FALSE, pending_email=NULL,
-			password_hash='', role=?, display_name='[deleted]', bio='', avatar_url=NULL, banned_until=NULL, ban_reason='', deleted_at=?
+			password_hash='', role=?, display_name='[deleted]', bio='', avatar_url=NULL, banned_until=NULL,
+			ban_reason='', deleted_at=?
 		WHERE id=?`
 	const requestVoid = `
 		INSERT INTO like_voids (user_id, requested_by, requested_at)
@@ -257,9 +258,9 @@ func unfollowSome(tx *db.Tx, userID int64) (int, error) {
 	return len(ids), tx.Exec(count).Error
 }
 
-// A deleted account leaves a row in held_names for its username, and for each of its former ones, for good. A banned one leaves one for its e-mail
-// address, too, until the ban ends. They are hashes with a key of the installation, so the deleted names cannot be read
-// from them.
+// A deleted account leaves a row in held_names for its username, and for each of its former ones, for good. A banned
+// one leaves one for its e-mail address, too, until the ban ends. They are hashes with a key of the installation, so
+// the deleted names cannot be read from them.
 
 // errNotBanned is the error of DeleteBannedUser and DeleteBanned for other users.
 var errNotBanned = models.Errorf(models.CodeConflict,
