@@ -249,7 +249,7 @@ var helpTexts = map[string]string{
 		"cron if likes are direct, and the API offers what needs them. Without it, that is off.",
 	"mail_from_help": "Sender of mails: an address, with or without a name. --smtp needs it.",
 	"secret_key_help": "File with the secret key of the site, of at least 32 bytes, which others cannot read. " +
-		"The links in mails are made with it. --smtp needs it.",
+		"The links in mails are made with it, and it seals the seeds of second factors. --smtp needs it.",
 	"mail_url_help":   "URL of the front end, to which the links in mails lead. --smtp needs it.",
 	"limits_help":     "Factor of all limits on clients: 2 allows twice as much, and 0 turns the limits off.",
 	"limits_dev_help": "Factor of all limits on clients: 1 is as in production, and 0 turns the limits off.",
