@@ -101,10 +101,9 @@ func TestReset_replacesThePasswordAndEndsAllAccess(t *testing.T) {
 		obj{"login": "ada", "password": "difference engine"})
 	in := read[session](t, a.must(t, 200, account{}, "POST", "/v1/auth/login",
 		obj{"login": "ada", "password": newPassword}))
-	me := read[struct {
-		EmailVerified bool `json:"email_verified"`
-	}](t, a.must(t, 200, account{Token: in.Token}, "GET", "/v1/me", nil))
+	me := read[addresses](t, a.must(t, 200, account{Token: in.Token}, "GET", "/v1/me", nil))
 	assert.True(t, me.EmailVerified, "the link has shown that the address is hers")
+	assert.Nil(t, me.PendingEmail)
 }
 
 func TestReset_isTheSameForEveryAddress(t *testing.T) {

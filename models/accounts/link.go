@@ -168,7 +168,7 @@ func (s *Store) UserOfReset(ctx context.Context, token string) (*models.User, er
 func (s *Store) ResetPassword(ctx context.Context, token, hash string) (ended [][32]byte, err error) {
 	const update = `
 		UPDATE users
-		SET password_hash=?, email_verified_at=COALESCE(email_verified_at,?)
+		SET password_hash=?, email_verified_at=COALESCE(email_verified_at,?), pending_email=NULLIF(pending_email,email)
 		WHERE id=?`
 	err = s.Transact(ctx, func(tx *db.Tx) error {
 		l, err := findLink(tx, token, models.MailPasswordReset)
