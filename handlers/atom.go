@@ -49,6 +49,14 @@ func (p publicURL) host() string {
 	return u.Host
 }
 
+// siteName returns the name of a site that has no other: its host, as people know it.
+func (p publicURL) siteName() string {
+	if u, err := url.Parse(string(p)); err == nil && u.Hostname() != "localhost" && u.Hostname() != "" {
+		return u.Hostname()
+	}
+	return "Likewise"
+}
+
 // isOn reports whether a request with this Host was sent to the public URL. Some proxies leave out the port.
 func (p publicURL) isOn(host string) bool {
 	public := strings.ToLower(p.host())

@@ -47,6 +47,7 @@ func (s *Server) routes() []route {
 		{"GET", "/openapi.yaml", models.PermSystemRead, limitRead, sendFile("openapi.yaml"), nil},
 		{"GET", "/docs", models.PermSystemRead, limitRead, sendFile("docs.html"), nil},
 		{"GET", "/docs/:file", models.PermSystemRead, limitRead, sendDocsFile, nil},
+		{"GET", "/v1/site", models.PermSiteRead, limitRead, s.readSite, nil},
 
 		// Sign-in
 		{"POST", "/v1/auth/register", models.PermAccountCreate, limitRegister, s.register, s.repeatRegistration},

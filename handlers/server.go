@@ -95,6 +95,9 @@ type Config struct {
 	// PublicURL is the URL of the front end, such as "https://forum.example", without a slash at its end. The front end
 	// forwards /v1 to the API. Feeds and the sitemap contain it; without it, there are none.
 	PublicURL string
+	// SiteName is the name of the site, as ValidateSiteName permits it. "" means the host of PublicURL, which is what
+	// people call a site; without one, or on localhost, the name is "Likewise".
+	SiteName string
 	// Mail is set if the site sends mail: see workers.Mailer. Otherwise what needs mail is refused (CodeMailOff).
 	Mail bool
 	// Registration says who can register; "" means RegistrationOpen. RegistrationVerified needs Mail.
@@ -182,9 +185,10 @@ type Server struct {
 	network        network.Config
 	avatarHosts    avatarHosts
 	publicURL      publicURL
+	siteName       string
+	mail           bool
 	reserved       models.ReservedNames
 	registration   Registration
-	mail           bool
 	seeds          *accounts.Seeds // nil: there is no secret key
 	staffFactor    bool
 
@@ -226,7 +230,7 @@ func New(c Config) (*Server, error) {
 		proxies: c.TrustedProxies,
 		images:  c.Images, imageMaker: c.MakeImage, imageRoom: c.Room, uploads: admission.NewUploads(factor),
 		avatarHosts: c.AvatarHosts, publicURL: publicURL(c.PublicURL), reserved: reserved,
-		registration: c.Registration, mail: c.Mail,
+		registration: c.Registration, mail: c.Mail, siteName: c.SiteName,
 		privateWebhooks: c.PrivateWebhooks, local: c.Local, staffFactor: c.StaffSecondFactor,
 	}
 	if s.seeds, err = accounts.NewSeeds(c.SecretKey); err != nil {
@@ -315,6 +319,10 @@ func (c *Config) complete() error {
 	if err := CheckPublicURL(c.PublicURL); err != nil {
 		return fmt.Errorf("handlers: Config.PublicURL: %w", err)
 	}
+	if err := models.ValidateSiteName(c.SiteName); err != nil {
+		return fmt.Errorf("handlers: Config.SiteName: %w", err)
+	}
+	c.SiteName = cmp.Or(c.SiteName, publicURL(c.PublicURL).siteName())
 	if c.LimitFactor < 0 || math.IsNaN(c.LimitFactor) || math.IsInf(c.LimitFactor, 0) {
 		return fmt.Errorf("handlers: Config.LimitFactor is %v", c.LimitFactor)
 	}

@@ -56,6 +56,10 @@ const (
 var (
 	PermSystemRead = permission("system.read", RoleAnonymous, All, NoToken)
 
+	// Read the name of the site, its limits and what is switched on.
+
+	PermSiteRead = permission("site.read", RoleAnonymous, All, NoToken)
+
 	// Open an account.
 
 	PermAccountCreate = permission("account.create", RoleAnonymous, All, NoToken)

@@ -100,6 +100,13 @@ func (r Verdict) Validate() error {
 // Reasons are the reasons for which posts and comments can be reported.
 var Reasons = []string{"spam", "abuse", "off_topic", "illegal", "other"}
 
+var reasonNames = map[string]string{
+	"spam": "Spam", "abuse": "Abuse", "off_topic": "Off topic", "illegal": "Illegal", "other": "Something else",
+}
+
+// ReasonName returns the name of one of Reasons, in English.
+func ReasonName(reason string) string { return reasonNames[reason] }
+
 // MaxDetail is the maximum length of a report's detail in characters.
 const MaxDetail = 1000
 

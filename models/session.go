@@ -96,8 +96,8 @@ type SessionChange struct {
 
 // Limits on API tokens.
 const (
-	maxTokenName     = 100 // characters
-	maxTokenDays     = 365
+	MaxTokenName     = 100 // characters
+	MaxTokenDays     = 365
 	DefaultTokenDays = 90
 	MaxTokens        = 50 // of one user at a time
 )
@@ -116,12 +116,12 @@ type TokenGrant struct {
 func (g TokenGrant) Validate() (Scope, error) {
 	var f FieldErrors
 	n := utf8.RuneCountInString(g.Name)
-	f.Check(n >= 1 && n <= maxTokenName, "name", WrongLength(n, 1, maxTokenName))
+	f.Check(n >= 1 && n <= MaxTokenName, "name", WrongLength(n, 1, MaxTokenName))
 	f.checkLine("name", g.Name)
 	scopes, err := parseScopes(g.Scopes)
 	f.Check(err == nil && scopes != 0, "scopes", NotOneOf(allScopes.Names()...).
 		Saying("must be one or several of %s", strings.Join(allScopes.Names(), ", ")))
-	f.Check(g.Days >= 1 && g.Days <= maxTokenDays, "expires_in_days", OutOfRange(1, maxTokenDays))
+	f.Check(g.Days >= 1 && g.Days <= MaxTokenDays, "expires_in_days", OutOfRange(1, MaxTokenDays))
 	return scopes, f.Err()
 }
 

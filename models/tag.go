@@ -14,7 +14,7 @@ import (
 // Limits on tags.
 const (
 	MaxTags = 5  // of a post
-	maxTag  = 30 // characters
+	MaxTag  = 30 // characters
 )
 
 // Tags are the names of a post's tags, in the author's order.
@@ -29,10 +29,10 @@ func NormalTag(name string) string {
 	return norm.NFC.String(strings.ToLower(norm.NFC.String(CleanLine(name))))
 }
 
-// ValidTag reports whether a tag in normal form follows the rules: 1 to maxTag letters and digits of any script, and
+// ValidTag reports whether a tag in normal form follows the rules: 1 to MaxTag letters and digits of any script, and
 // "+", "#", "." and "-" among them.
 func ValidTag(name string) bool {
-	return utf8.RuneCountInString(name) <= maxTag && tagPattern.MatchString(name) &&
+	return utf8.RuneCountInString(name) <= MaxTag && tagPattern.MatchString(name) &&
 		!strings.ContainsFunc(name, isUnseen)
 }
 
@@ -41,7 +41,7 @@ var prefixPattern = regexp.MustCompile(`^\.?([\p{L}\p{N}][\p{L}\p{M}\p{N}\x{200C
 
 // ValidTagPrefix reports whether a valid tag can begin with prefix, which is in normal form.
 func ValidTagPrefix(prefix string) bool {
-	return prefix != "" && utf8.RuneCountInString(prefix) <= maxTag && prefixPattern.MatchString(prefix)
+	return prefix != "" && utf8.RuneCountInString(prefix) <= MaxTag && prefixPattern.MatchString(prefix)
 }
 
 // NormalTags returns the normal form of each tag, each once.

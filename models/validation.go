@@ -69,11 +69,11 @@ const (
 	MinUsername    = 3
 	MaxUsername    = 50
 	MaxEmail       = 100
-	minPassword    = 8
-	maxPassword    = 128
+	MinPassword    = 8
+	MaxPassword    = 128
 	MaxDisplayName = 50
 	MaxBio         = 500
-	maxAvatarURL   = 500
+	MaxAvatarURL   = 500
 )
 
 // usernamePattern permits plain ASCII only, so that no two names look alike and a mention in a text has a clear end.
@@ -129,18 +129,18 @@ func validEmail(s string) bool {
 // checkAvatarURL checks the address of a picture; an empty one is none.
 func (f *FieldErrors) checkAvatarURL(field, address string) {
 	fault := BadFormat(FormatURL, "")
-	if len(address) > maxAvatarURL {
-		fault = TooLong(maxAvatarURL)
+	if len(address) > MaxAvatarURL {
+		fault = TooLong(MaxAvatarURL)
 	}
 	f.Check(address == "" || validAvatarURL(address) || ImageAt(address, "") != "", field,
 		fault.Saying("must be an https URL of at most %d characters, without a user name, or the path of an image of "+
-			"this site", maxAvatarURL))
+			"this site", MaxAvatarURL))
 }
 
 // validAvatarURL permits only URLs that every client reads in the same way: the characters of RFC 3986, and a host.
 func validAvatarURL(s string) bool {
 	outside := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("\"<>\\^`{|}", r) }
-	if len(s) > maxAvatarURL || strings.ContainsFunc(s, outside) {
+	if len(s) > MaxAvatarURL || strings.ContainsFunc(s, outside) {
 		return false
 	}
 	u, err := url.Parse(s)
@@ -150,7 +150,7 @@ func validAvatarURL(s string) bool {
 
 func validPassword(p string) bool {
 	n := utf8.RuneCountInString(p)
-	return utf8.ValidString(p) && n >= minPassword && n <= maxPassword
+	return utf8.ValidString(p) && n >= MinPassword && n <= MaxPassword
 }
 
 // NormalizePassword returns the form of a password that is hashed: that of RFC 8265, in which the same characters are
@@ -167,7 +167,7 @@ func NormalizePassword(password string) string {
 func checkPassword(f *FieldErrors, field, password string, names ...string) {
 	password = NormalizePassword(password)
 	if !validPassword(password) {
-		f.Check(false, field, WrongLength(utf8.RuneCountInString(password), minPassword, maxPassword))
+		f.Check(false, field, WrongLength(utf8.RuneCountInString(password), MinPassword, MaxPassword))
 		return
 	}
 	forms := []string{skeleton(password)}
@@ -237,11 +237,22 @@ func (f *FieldErrors) checkTags(tags Tags) {
 	f.Check(len(tags) <= MaxTags, "tags", WrongCount(len(tags), 0, MaxTags))
 	f.Check(!slices.ContainsFunc(tags, func(name string) bool { return !ValidTag(name) }), "tags",
 		BadFormat(FormatTag,
-			fmt.Sprintf(`must each have 1 to %d letters or digits, and among them "+", "#", "." or "-"`, maxTag)))
+			fmt.Sprintf(`must each have 1 to %d letters or digits, and among them "+", "#", "." or "-"`, MaxTag)))
 }
 
-// maxReason is the length of the reason of a moderator's act, in characters.
-const maxReason = 500
+// MaxSiteName is the length of the name of a site, in characters.
+const MaxSiteName = 50
+
+// ValidateSiteName checks the name of a site (CodeInvalid). "" is valid: the site then has the name of its host.
+func ValidateSiteName(name string) error {
+	var f FieldErrors
+	f.checkLength("name", name, MaxSiteName)
+	f.checkLine("name", name)
+	return f.Err()
+}
+
+// MaxReason is the length of the reason of a moderator's act, in characters.
+const MaxReason = 500
 
 // ValidateReason checks the reason of a moderator's act, which every such act has (CodeInvalid).
 func ValidateReason(reason string) error {
@@ -253,7 +264,7 @@ func ValidateReason(reason string) error {
 // CheckReason checks the reason of a moderator's act, which came in field.
 func (f *FieldErrors) CheckReason(field, reason string) {
 	f.Check(strings.TrimSpace(reason) != "", field, Missing())
-	f.checkLength(field, reason, maxReason)
+	f.checkLength(field, reason, MaxReason)
 	f.checkLine(field, reason)
 }
 

@@ -101,8 +101,11 @@ func (s *Server) theme(r *http.Request) string {
 	return ""
 }
 
-// siteName returns the name of the site: its host, as people know it.
+// siteName returns the name of the site; if it has none, its host, as people know it.
 func (s *Server) siteName() string {
+	if s.config.SiteName != "" {
+		return s.config.SiteName
+	}
 	if host := s.config.PublicURL.Hostname(); host != "localhost" {
 		return host
 	}

@@ -24,6 +24,7 @@ import (
 type Config struct {
 	API       *url.URL // of the API, without a path
 	PublicURL *url.URL // that browsers use, without a path
+	SiteName  string   // "" means the host of PublicURL, or "Likewise" on localhost
 	// TrustedProxies are the addresses whose X-Forwarded-For is believed. The address of the client goes on to the API.
 	TrustedProxies []netip.Prefix
 	Log            *slog.Logger

@@ -16,3 +16,18 @@ func newTestServer(t testing.TB) *Server {
 	require.NoError(t, err)
 	return s
 }
+
+func TestSiteName_isSetOrTheHost(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t)
+	for public, name := range map[string]string{
+		"https://forum.example:8443": "forum.example", "http://localhost:8083": "Likewise",
+	} {
+		var err error
+		s.config.PublicURL, err = url.Parse(public)
+		require.NoError(t, err)
+		require.Equal(t, name, s.siteName())
+	}
+	s.config.SiteName = "The Engines"
+	require.Equal(t, "The Engines", s.siteName())
+}

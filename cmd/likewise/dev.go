@@ -158,7 +158,7 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 	if err != nil {
 		return err
 	}
-	front := webCmd{API: "http://" + listen.api.Addr().String(), PublicURL: config.PublicURL}
+	front := webCmd{API: "http://" + listen.api.Addr().String(), PublicURL: config.PublicURL, siteFlags: d.siteFlags}
 	forum, err := front.open(out.log, c.registry, localMail(post, config.PublicURL))
 	if err != nil {
 		return err

@@ -124,6 +124,7 @@ var setBy = map[string]string{ //nolint:gosec // no value is a password
 	"site":                  "operators who renamed the folder of a dump",
 	"smtp":                  byMail,
 	"staff-second-factor":   "sites whose staff need no second factor",
+	"site-name":             "sites with a name other than their host",
 	"timeout":               "sites with another scheduler",
 	"topic":                 "sites that share Kafka",
 	"trusted-proxies":       "sites behind a proxy",
@@ -251,6 +252,8 @@ var helpTexts = map[string]string{
 	"secret_key_help": "File with the secret key of the site, of at least 32 bytes, which others cannot read. " +
 		"The links in mails are made with it, and it seals the seeds of second factors. --smtp needs it.",
 	"mail_url_help":   "URL of the front end, to which the links in mails lead. --smtp needs it.",
+	"site_name_help": "Name of the site, at most 50 characters. Without a value, it is the host of --public-url, or " +
+		"Likewise without one and on localhost.",
 	"limits_help":     "Factor of all limits on clients: 2 allows twice as much, and 0 turns the limits off.",
 	"limits_dev_help": "Factor of all limits on clients: 1 is as in production, and 0 turns the limits off.",
 	"proxies_help": "Trusted proxies: addresses or networks such as 10.0.0.0/8. " +

@@ -217,15 +217,28 @@ func (f kafkaFlags) setting() setting {
 	return setting{flag: "kafka", env: "LIKEWISE_KAFKA", value: strings.Join(f.Kafka, ","), fault: fault}
 }
 
-// originFlags choose the origins whose pages may use the API, and the URL of the front end.
+// originFlags choose the origins whose pages may use the API, and the URL and the name of the front end.
 type originFlags struct {
 	Origins   []string `name:"cors-origins" env:"LIKEWISE_CORS_ORIGINS" placeholder:"${origin}" help:"${origins_help}"`
 	PublicURL string   `env:"LIKEWISE_PUBLIC_URL" placeholder:"${origin}" help:"${public_url_help}"`
+	siteFlags
 }
 
-// openFrontEnd sets the origins and the URL of config.
+// openFrontEnd sets the origins, the URL and the name of config.
 func (f originFlags) openFrontEnd(config *handlers.Config) {
-	config.Origins, config.PublicURL = f.Origins, f.PublicURL
+	config.Origins, config.PublicURL, config.SiteName = f.Origins, f.PublicURL, f.SiteName
+}
+
+// siteFlags name the site.
+type siteFlags struct {
+	SiteName string `env:"LIKEWISE_SITE_NAME" placeholder:"NAME" help:"${site_name_help}"`
+}
+
+func (f siteFlags) check() error {
+	if err := models.ValidateSiteName(f.SiteName); err != nil {
+		return fmt.Errorf("--site-name (or $LIKEWISE_SITE_NAME): %w", err)
+	}
+	return nil
 }
 
 func (f originFlags) check() error {
@@ -235,7 +248,7 @@ func (f originFlags) check() error {
 	if err := handlers.CheckOrigins(f.Origins); err != nil {
 		return fmt.Errorf("--cors-origins (or $LIKEWISE_CORS_ORIGINS): %w", err)
 	}
-	return nil
+	return f.siteFlags.check()
 }
 
 // imageFlags choose where images are kept.

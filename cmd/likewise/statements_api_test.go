@@ -560,7 +560,7 @@ var apiStatements = []statement{
 			post := v.post(ada)
 			for _, path := range []string{
 				post, "/v1/posts", post + "/comments", post + "/thread", "/v1/me", "/v1/me/sessions", "/v1/tags",
-				"/v1/notifications", "/v1/me/drafts", "/v1/feeds/new", "/v1/sitemap.xml",
+				"/v1/notifications", "/v1/me/drafts", "/v1/site", "/v1/feeds/new", "/v1/sitemap.xml",
 				"/openapi.yaml", "/docs", v.upload(ada, pictureOf(v.t, 5, 5)).text(v.t, "url"),
 			} {
 				assert.NotEmpty(v.t, v.gets(200, ada, "GET "+path, nil).header.Get("ETag"), path)

@@ -22,6 +22,8 @@ type webCmd struct {
 	API       string `name:"api" env:"LIKEWISE_API" required:"" placeholder:"URL" help:"${web_api_help}"`
 	PublicURL string `env:"LIKEWISE_PUBLIC_URL" required:"" placeholder:"${origin}" help:"${web_public_help}"`
 
+	siteFlags
+
 	Listen         string   `env:"LIKEWISE_LISTEN" default:":8083" help:"Address to serve on."`
 	AdminListen    string   `env:"LIKEWISE_ADMIN_LISTEN" default:"127.0.0.1:9083" help:"${admin_help}"`
 	TrustedProxies []string `env:"LIKEWISE_TRUSTED_PROXIES" placeholder:"NETWORK" help:"${web_proxies_help}"`
@@ -32,6 +34,7 @@ type webCmd struct {
 // Validate reports missing and invalid settings.
 func (w *webCmd) Validate() error {
 	_, err := w.config()
+	err = errors.Join(err, w.check())
 	if w.Drain < 0 || w.Drain > maxDrain {
 		err = errors.Join(err, fmt.Errorf("--drain (or $LIKEWISE_DRAIN) must be from 0s to %s", maxDrain))
 	}
@@ -43,6 +46,7 @@ func (w *webCmd) Validate() error {
 
 // config returns the settings of the pages. Those that are missing are nil.
 func (w *webCmd) config() (c web.Config, err error) {
+	c.SiteName = w.SiteName
 	if c.API, err = origin(w.API); err != nil {
 		return c, fmt.Errorf("--api (or $LIKEWISE_API): %w", err)
 	}
