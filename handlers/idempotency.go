@@ -220,7 +220,7 @@ func replyKept(c *fiber.Ctx) error {
 // waits for its confirmation has none.
 func (s *Server) repeatRegistration(c *fiber.Ctx) error {
 	if s.registration == RegistrationVerified {
-		return replyRegistrationMailed(c)
+		return replyMailed(c)
 	}
 	var in models.Registration
 	err := decode(c, fields{

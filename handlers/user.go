@@ -101,13 +101,7 @@ func (s *Server) requestRegistration(c *fiber.Ctx, user *models.User) error {
 	if err := s.accounts.RequestRegistration(c.UserContext(), user); err != nil {
 		return err
 	}
-	return replyRegistrationMailed(c)
-}
-
-// replyRegistrationMailed answers without a body, so that generated clients have one type for a registration.
-func replyRegistrationMailed(c *fiber.Ctx) error {
-	c.Status(http.StatusAccepted)
-	return nil
+	return replyMailed(c)
 }
 
 func (s *Server) replyRegistered(c *fiber.Ctx, user *models.User, token string) error {

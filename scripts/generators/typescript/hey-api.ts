@@ -10,6 +10,7 @@ const word = `word${run}`;
 async function account(name: string) {
   const body = { username: name, email: `${name}@likewise.example`, password: "a walk of clients" };
   const { data } = await api.register({ client: createClient({ baseUrl }), body, throwOnError: true });
+  assert.ok("token" in data, "a site that verifies addresses first answers without a session");
   return createClient({ baseUrl, auth: data.token });
 }
 
