@@ -108,11 +108,15 @@ func TestSite_limitsAreThoseOfRequests(t *testing.T) {
 		method, path string
 		body         func(n int) obj
 	}{
-		{"username", "username", "POST", "/v1/auth/register", func(n int) obj { return registration("username", name(n)) }},
+		{"username", "username", "POST", "/v1/auth/register", func(n int) obj {
+			return registration("username", name(n))
+		}},
 		{"email", "email", "POST", "/v1/auth/register", func(n int) obj {
 			return registration("email", name(max(0, n-12))+"@example.org")
 		}},
-		{"password", "password", "POST", "/v1/auth/register", func(n int) obj { return registration("password", secret(n)) }},
+		{"password", "password", "POST", "/v1/auth/register", func(n int) obj {
+			return registration("password", secret(n))
+		}},
 		{"display_name", "display_name", "PATCH", "/v1/me", func(n int) obj { return obj{"display_name": text(n)} }},
 		{"bio", "bio", "PATCH", "/v1/me", func(n int) obj { return obj{"bio": text(n)} }},
 		{"title", "title", "POST", "/v1/posts", func(n int) obj { return obj{"title": text(n), "content": "c"} }},

@@ -251,7 +251,7 @@ var helpTexts = map[string]string{
 	"mail_from_help": "Sender of mails: an address, with or without a name. --smtp needs it.",
 	"secret_key_help": "File with the secret key of the site, of at least 32 bytes, which others cannot read. " +
 		"The links in mails are made with it, and it seals the seeds of second factors. --smtp needs it.",
-	"mail_url_help":   "URL of the front end, to which the links in mails lead. --smtp needs it.",
+	"mail_url_help": "URL of the front end, to which the links in mails lead. --smtp needs it.",
 	"site_name_help": "Name of the site, at most 50 characters. Without a value, it is the host of --public-url, or " +
 		"Likewise without one and on localhost.",
 	"limits_help":     "Factor of all limits on clients: 2 allows twice as much, and 0 turns the limits off.",
