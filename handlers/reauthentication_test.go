@@ -56,7 +56,7 @@ func TestReauthentication_isNeededAfterTenMinutes(t *testing.T) {
 		a.must(t, r.status, ada, r.method, r.path, r.body)
 	}
 	bob := withPassword(t, a)
-	a.proveAt(t, bob.Token, time.Now().UTC().Add(-models.ProofLife))
+	a.proveAt(t, bob.Token, time.Now().UTC().Add(-models.ProofLife-time.Second))
 	refusedUnproven(t, a, bob)
 	a.must(t, 204, bob, "POST", "/v1/auth/reauthenticate", obj{"password": "correct horse"})
 	for _, r := range needProof {
@@ -110,7 +110,7 @@ func TestReauthentication_ofTheOperatorsToken(t *testing.T) {
 	}
 	a.must(t, 201, begin(), "POST", "/v1/me/tokens", needProof[0].body)
 	old := begin()
-	a.proveAt(t, old.Token, time.Now().UTC().Add(-models.ProofLife))
+	a.proveAt(t, old.Token, time.Now().UTC().Add(-models.ProofLife-time.Second))
 	refusedUnproven(t, a, old)
 	a.must(t, 204, old, "POST", "/v1/auth/reauthenticate", obj{"password": "correct horse"})
 	a.must(t, 201, old, "POST", "/v1/me/tokens", needProof[0].body)

@@ -58,7 +58,7 @@ func TestUsername_needsARecentProof(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.person(t, "ada")
-	a.proveAt(t, ada.Token, time.Now().UTC().Add(-models.ProofLife))
+	a.proveAt(t, ada.Token, time.Now().UTC().Add(-models.ProofLife-time.Second))
 	a.refused(t, 403, "reauthentication_required", ada, "PUT", "/v1/me/username", obj{"username": "lovelace"})
 }
 
