@@ -26,7 +26,7 @@ type accountJSON struct {
 // accountDetailJSON is one account as moderators see it.
 type accountDetailJSON struct {
 	accountJSON
-	Email                *string  `json:"email"`            // null: there is none, or the role is no lower
+	Email                *string  `json:"email"`            // null: none, or the role is not below the viewer
 	FormerUsernames      []string `json:"former_usernames"` // latest first
 	Bio                  string   `json:"bio"`
 	FollowersCount       int64    `json:"followers_count"`
