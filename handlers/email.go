@@ -48,19 +48,24 @@ func (s *Server) takeMail(c *fiber.Ctx, address string) error {
 	return s.rates.TakeMail(c.UserContext(), s.client(c), address)
 }
 
-// requestReset has the same answer, limits and statements for any address.
-func (s *Server) requestReset(c *fiber.Ctx) error {
+// recipient reads the address of a request that causes a mail to it, and counts the mail.
+func (s *Server) recipient(c *fiber.Ctx) (email string, err error) {
 	if err := s.needMail(); err != nil {
-		return err
+		return "", err
 	}
-	var email string
 	if err := decode(c, fields{"email": lineOf{&email}}); err != nil {
-		return err
+		return "", err
 	}
 	if err := models.ValidateEmail("email", email); err != nil {
-		return err
+		return "", err
 	}
-	if err := s.takeMail(c, email); err != nil {
+	return email, s.takeMail(c, email)
+}
+
+// requestReset has the same answer, limits and statements for any address.
+func (s *Server) requestReset(c *fiber.Ctx) error {
+	email, err := s.recipient(c)
+	if err != nil {
 		return err
 	}
 	if err := s.accounts.RequestReset(c.UserContext(), email); err != nil {
@@ -121,17 +126,8 @@ func (s *Server) undoEmail(c *fiber.Ctx) error {
 // changeEmail answers with the account, which keeps its address until the new one is confirmed. Its present address can
 // be sent, too: the mail then verifies it.
 func (s *Server) changeEmail(c *fiber.Ctx) error {
-	if err := s.needMail(); err != nil {
-		return err
-	}
-	var email string
-	if err := decode(c, fields{"email": lineOf{&email}}); err != nil {
-		return err
-	}
-	if err := models.ValidateEmail("email", email); err != nil {
-		return err
-	}
-	if err := s.takeMail(c, email); err != nil {
+	email, err := s.recipient(c)
+	if err != nil {
 		return err
 	}
 	if err := s.accounts.RequestEmail(c.UserContext(), viewerID(c), email); err != nil {

@@ -189,7 +189,7 @@ type Server struct {
 	mail           bool
 	reserved       models.ReservedNames
 	registration   Registration
-	seeds          *accounts.Seeds // nil: there is no secret key
+	seeds          *accounts.Seeds // nil: the site has no secret key
 	staffFactor    bool
 
 	privateWebhooks bool
